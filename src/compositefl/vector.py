@@ -1,0 +1,67 @@
+"""Pytrees that add, subtract and scale like vectors, so that equations read as in the papers."""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class Vector:
+    """A pytree of arrays with vector arithmetic.
+
+    `a - eta * (g + c)` acts leaf by leaf. Scalars (numbers or 0-d arrays) may multiply and divide;
+    sums need two vectors of the same structure.
+    """
+
+    __slots__ = ("tree",)
+    __array_ufunc__ = None  # numpy scalars leave `scalar * vector` to us
+
+    def __init__(self, tree: Any):
+        self.tree = tree
+
+    def map(self, function: Callable[..., Any], *others: "Vector") -> "Vector":
+        """Apply `function` to each leaf (and the matching leaves of `others`)."""
+        return Vector(jax.tree.map(function, self.tree, *(o.tree for o in others)))
+
+    def __add__(self, other: "Vector") -> "Vector":
+        if not isinstance(other, Vector):
+            return NotImplemented
+        return self.map(operator.add, other)
+
+    def __sub__(self, other: "Vector") -> "Vector":
+        if not isinstance(other, Vector):
+            return NotImplemented
+        return self.map(operator.sub, other)
+
+    def __mul__(self, scalar: Any) -> "Vector":
+        return self.map(lambda leaf: leaf * scalar)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, scalar: Any) -> "Vector":
+        return self.map(lambda leaf: leaf / scalar)
+
+    def __neg__(self) -> "Vector":
+        return self.map(operator.neg)
+
+    def zeros(self) -> "Vector":
+        """The zero vector of the same structure."""
+        return self.map(lambda leaf: jax.numpy.zeros_like(leaf))
+
+    def __repr__(self) -> str:
+        return f"Vector({self.tree!r})"
+
+    def tree_flatten_with_keys(self) -> tuple[Any, None]:
+        return ((jax.tree_util.GetAttrKey("tree"), self.tree),), None
+
+    @classmethod
+    def tree_unflatten(cls, aux: None, children: Any) -> "Vector":
+        return cls(*children)
+
+
+def unwrap(state: Any) -> Any:
+    """Replace every Vector inside `state` by its plain pytree."""
+    is_vector = lambda leaf: isinstance(leaf, Vector)  # noqa: E731
+    return jax.tree.map(lambda v: v.tree if is_vector(v) else v, state, is_leaf=is_vector)

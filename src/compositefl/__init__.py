@@ -1,0 +1,47 @@
+"""Composite federated learning: minimise f(x) + phi(x) over clients that keep their data."""
+
+from compositefl import _setup  # noqa: F401  (first: settings before JAX starts)
+from compositefl import algorithms, data, metrics, models, partition, regularizers
+from compositefl.algorithms import (
+    PGD,
+    ZA1,
+    Algorithm,
+    FedAvg,
+    FedCanon,
+    FedCanonII,
+    FedDA,
+    FedMiD,
+    FedNMap,
+    NormSGD,
+    ProxSGD,
+    Scaffold,
+)
+from compositefl.errors import CompositeFLError
+from compositefl.minimize import minimize
+from compositefl.problem import Problem
+from compositefl.regularizers import (
+    MCP,
+    SCAD,
+    Box,
+    ByName,
+    ElasticNet,
+    GroupLasso,
+    L1Ball,
+    L2Ball,
+    LInf,
+    LogSum,
+    L1,
+    NonNegative,
+    NuclearNorm,
+    Regularizer,
+    Simplex,
+    SparseGroupLasso,
+    SquaredL2,
+    TotalVariation1D,
+    TransformedL1,
+    TwoFour,
+    Zero,
+)
+from compositefl.result import Result
+
+__version__ = "0.1.0"

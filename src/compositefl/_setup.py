@@ -1,0 +1,40 @@
+"""Settings of JAX that must be made before its first computation."""
+
+import os
+from pathlib import Path
+
+import jax
+from platformdirs import user_cache_dir
+
+
+def use_all_cores() -> None:
+    """Make every CPU core a device, so that clients spread over the cores.
+
+    $COMPOSITEFL_DEVICES sets another number. Without effect when JAX has already started or was
+    told a number of devices by its own flags: then the devices are what they are.
+    """
+    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+        return
+    cores = int(os.environ.get("COMPOSITEFL_DEVICES") or len(os.sched_getaffinity(0)))
+    try:
+        if jax.config.jax_num_cpu_devices < 1:  # type: ignore[attr-defined]
+            jax.config.update("jax_num_cpu_devices", cores)
+    except RuntimeError:
+        pass  # JAX has started
+
+
+def keep_compiled_programs() -> None:
+    """Keep compiled programs in the user's cache, so that a second start need not compile.
+
+    Left alone when JAX has a cache folder set; $COMPOSITEFL_COMPILATION_CACHE=off turns it off.
+    """
+    if os.environ.get("COMPOSITEFL_COMPILATION_CACHE") == "off":
+        return
+    if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
+        folder = Path(user_cache_dir("compositefl")) / "compiled"
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+use_all_cores()
+keep_compiled_programs()

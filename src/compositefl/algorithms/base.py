@@ -1,0 +1,150 @@
+"""The nine questions every algorithm answers, and the hyper-parameters that they share."""
+
+from dataclasses import KW_ONLY, field
+from typing import Any, ClassVar
+
+import jax
+
+from compositefl.component import component, static
+from compositefl.errors import CompositeFLError, require_integer, require_positive
+from compositefl.regularizers.base import Regularizer
+from compositefl.regularizers.elementary import Zero
+from compositefl.vector import Vector
+
+
+@component
+class Algorithm:
+    """A federated method as pure functions; an engine owns the loop, the data and the network.
+
+    One round, for an engine that runs client i:
+
+        message = algorithm.broadcast(server)
+        local = algorithm.begin(message, client)
+        for l in range(steps):
+            point = algorithm.query(local, l)
+            local = algorithm.step(local, gradient of f_i at point, l)
+        upload, client = algorithm.finish(local, steps)
+        server = algorithm.update(server, mean of the uploads, participation)
+
+    States, messages and uploads are pytrees (NamedTuples) of `Vector`s and scalars.
+    """
+
+    paper: ClassVar[str] = ""
+    covers: ClassVar[str] = ""  # the class of problems that the paper treats
+    exact_gradients: ClassVar[bool] = False  # needs full local gradients
+    needs_everyone: ClassVar[str] = ""  # why it cannot run with a part of the clients
+
+    _: KW_ONLY
+    regularizer: Regularizer = field(default=Zero(), repr=False)
+
+    def check(self) -> None:
+        """Refuse hyper-parameters outside their range, given the regulariser."""
+
+    def prox(self, z: Vector, t: Any) -> Vector:
+        """prox_t(z) of the regulariser."""
+        return Vector(self.regularizer.prox(z.tree, t))
+
+    @property
+    def steps(self) -> Any:
+        """Gradient steps that a client takes in one round."""
+        return 1
+
+    def init_server(self, x0: Vector) -> Any:
+        raise NotImplementedError
+
+    def init_client(self, x0: Vector) -> Any:
+        """One client's private state before its first round."""
+        return ()
+
+    def broadcast(self, server: Any) -> Any:
+        """What goes down the wire to every client of the round."""
+        raise NotImplementedError
+
+    def begin(self, message: Any, client: Any) -> Any:
+        """The client's local state at the start of a round."""
+        raise NotImplementedError
+
+    def query(self, local: Any, l: Any) -> Vector:
+        """The point where the l-th gradient of the round is wanted."""
+        raise NotImplementedError
+
+    def step(self, local: Any, gradient: Vector, l: Any) -> Any:
+        """The local state after the l-th local step."""
+        raise NotImplementedError
+
+    def finish(self, local: Any, steps: Any) -> tuple[Any, Any]:
+        """(upload, new private state) after `steps` local steps.
+
+        The new state becomes valid only when the server has accepted the upload.
+        """
+        raise NotImplementedError
+
+    def update(self, server: Any, mean_upload: Any, participation: Any) -> Any:
+        """The server's new state.
+
+        `mean_upload` is the weighted mean over the uploads that arrived and `participation` the
+        share of the total client weight that they carry (1 when everyone answered).
+        """
+        raise NotImplementedError
+
+    def model(self, server: Any) -> Vector:
+        """The model for the user: a point that comes out of a prox."""
+        raise NotImplementedError
+
+
+@component
+class FederatedAlgorithm(Algorithm):
+    """A method with local steps: Q = local_steps, eta_a = local_lr, eta_s = server_lr."""
+
+    _: KW_ONLY
+    local_steps: int
+    local_lr: float
+    server_lr: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_integer(local_steps=self.local_steps)
+        require_positive(local_lr=self.local_lr, server_lr=self.server_lr)
+
+    @property
+    def steps(self) -> Any:
+        return self.local_steps
+
+    @property
+    def eta_hat(self) -> Any:
+        """Effective step of one round, eta_hat = eta_a * eta_s * Q."""
+        return self.local_lr * self.server_lr * self.local_steps
+
+
+@component
+class SmoothAlgorithm(FederatedAlgorithm):
+    """A method whose paper has no regulariser, with two composite variants that are ours.
+
+    composite="none": phi must be zero. "subgradient": clients add a subgradient of phi to their
+    gradient (no exact zeros come out). "server-prox": the server applies prox with parameter
+    eta_hat after its update.
+    """
+
+    _: KW_ONLY
+    composite: str = static(default="none")
+
+    def check(self) -> None:
+        allowed = ("none", "subgradient", "server-prox")
+        if self.composite not in allowed:
+            raise CompositeFLError(f"composite='{self.composite}' must be one of {allowed}")
+        if self.composite == "none" and not isinstance(self.regularizer, Zero):
+            raise CompositeFLError(
+                f"{type(self).__name__} is defined without a regulariser; "
+                "choose composite='server-prox' or 'subgradient' to use it with one"
+            )
+        if self.composite == "server-prox":
+            self.regularizer.check_prox("eta_hat = local_lr*server_lr*local_steps", self.eta_hat)
+
+    def total_gradient(self, gradient: Vector, x: Vector) -> Vector:
+        """The gradient, plus a subgradient of phi at x in the subgradient variant."""
+        if self.composite != "subgradient":
+            return gradient
+        return gradient + Vector(jax.grad(self.regularizer.value)(x.tree))
+
+    def server_prox(self, x: Vector) -> Vector:
+        """prox_{eta_hat}(x) in the server-prox variant, x otherwise."""
+        return self.prox(x, self.eta_hat) if self.composite == "server-prox" else x

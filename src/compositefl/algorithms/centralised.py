@@ -1,0 +1,100 @@
+"""Centralised references: proximal gradient, proximal SGD and the normal-map SGD.
+
+They see the clients as one pool: every client sends the gradient at the server's model, and the
+server takes the step.
+"""
+
+from dataclasses import KW_ONLY
+from typing import Any, NamedTuple
+
+from compositefl.algorithms.base import Algorithm
+from compositefl.component import component
+from compositefl.errors import require_positive
+from compositefl.vector import Vector
+
+
+class Local(NamedTuple):
+    x: Vector
+    gradient: Vector
+
+
+@component
+class ProxSGD(Algorithm):
+    """x <- prox_s(x - s g(x)), s = lr (Ghadimi et al. 2016)."""
+
+    paper = "Ghadimi, Lan, Zhang (2016)"
+    covers = "centralised, nonconvex f, weakly convex phi"
+
+    _: KW_ONLY
+    lr: float
+
+    def __post_init__(self) -> None:
+        require_positive(lr=self.lr)
+
+    def check(self) -> None:
+        self.regularizer.check_prox("lr", self.lr)
+
+    def init_server(self, x0: Vector) -> Any:
+        return x0
+
+    def broadcast(self, server: Any) -> Vector:
+        return self.model(server)
+
+    def begin(self, message: Vector, client: Any) -> Local:
+        return Local(message, message.zeros())
+
+    def query(self, local: Local, l: Any) -> Vector:
+        return local.x
+
+    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+        return local._replace(gradient=gradient)
+
+    def finish(self, local: Local, steps: Any) -> tuple[Vector, Any]:
+        return local.gradient, ()
+
+    def update(self, server: Any, mean_upload: Vector, participation: Any) -> Any:
+        return self.prox(server - self.lr * mean_upload, self.lr)
+
+    def model(self, server: Any) -> Vector:
+        return server
+
+
+@component
+class PGD(ProxSGD):
+    """Proximal gradient: ProxSGD with full gradients. s <= 1/L, and s <= 1/(L + rho) is safe."""
+
+    paper = "Beck, Teboulle (2009)"
+    exact_gradients = True
+
+
+class NormalMapState(NamedTuple):
+    z: Vector
+    x: Vector  # prox_gamma(z)
+
+
+@component
+class NormSGD(ProxSGD):
+    """norM-SGD: x = prox_gamma(z); z <- z - s (g(x) + (z - x)/gamma). Keep s <= gamma.
+
+    The start `params` is z_0. With s = gamma it is ProxSGD started at prox_gamma(z_0).
+    """
+
+    paper = "Qiu, Jiang, Milzarek (2023)"
+
+    _: KW_ONLY
+    gamma: float = 1.0
+
+    def check(self) -> None:
+        self.regularizer.check_prox("gamma", self.gamma)
+
+    def init_server(self, x0: Vector) -> NormalMapState:
+        return NormalMapState(x0, self.prox(x0, self.gamma))
+
+    def update(
+        self, server: NormalMapState, mean_upload: Vector, participation: Any
+    ) -> NormalMapState:
+        z = server.z - self.lr * (mean_upload + (server.z - server.x) / self.gamma)
+        return NormalMapState(z, self.prox(z, self.gamma))
+
+    def model(self, server: NormalMapState) -> Vector:
+        return server.x

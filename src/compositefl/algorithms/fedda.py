@@ -1,0 +1,66 @@
+"""FedDA: federated dual averaging, Euclidean (Yuan, Zaheer, Reddi 2021)."""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from compositefl.algorithms.base import FederatedAlgorithm
+from compositefl.component import component
+from compositefl.errors import CompositeFLError
+from compositefl.vector import Vector
+
+
+class State(NamedTuple):  # of the server, and what it broadcasts
+    y: Vector  # dual
+    elapsed: Any  # S_t, the sum of all steps so far
+
+
+class Local(NamedTuple):
+    y: Vector
+    start: State
+
+
+@component
+class FedDA(FederatedAlgorithm):
+    """Gradients accumulate in a dual y; models are prox_S(y) with S all the steps taken so far.
+
+        w = prox_{S_t + l eta_a}(y_i);  y_i <- y_i - eta_a g_i(w), Q times
+        y <- y + eta_s mean(y_i - y);  S_{t+1} = S_t + eta_hat
+
+    The prox parameter grows without bound, so phi must be convex. Stateless clients: any part of
+    them may take part.
+    """
+
+    paper = "Yuan, Zaheer, Reddi (2021)"
+    covers = "convex f and phi"
+
+    def check(self) -> None:
+        if not self.regularizer.convex:
+            raise CompositeFLError(
+                f"FedDA needs a convex regulariser: its prox parameter grows past 1/rho of "
+                f"{self.regularizer!r}"
+            )
+
+    def init_server(self, x0: Vector) -> State:
+        return State(x0, jnp.zeros(()))
+
+    def broadcast(self, server: State) -> State:
+        return server
+
+    def begin(self, message: State, client: Any) -> Local:
+        return Local(message.y, message)
+
+    def query(self, local: Local, l: Any) -> Vector:
+        return self.prox(local.y, local.start.elapsed + l * self.local_lr)
+
+    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+        return local._replace(y=local.y - self.local_lr * gradient)
+
+    def finish(self, local: Local, steps: Any) -> tuple[Vector, Any]:
+        return local.y - local.start.y, ()
+
+    def update(self, server: State, mean_upload: Vector, participation: Any) -> State:
+        return State(server.y + self.server_lr * mean_upload, server.elapsed + self.eta_hat)
+
+    def model(self, server: State) -> Vector:
+        return self.prox(server.y, server.elapsed)

@@ -1,0 +1,90 @@
+"""FedNMap: federated learning with normal-map updates (Huang, Pu, Johansson, arXiv 2602.03357).
+
+Written so that it also works when only some clients take part. Client i stores h_i, the mean of
+its own last local gradients, and the server cbar, the mean of all h_i. The correction of the paper
+is c_i = cbar - h_i, and the frozen normal-map term and cbar travel as one vector,
+
+    direction = (z_t - x_t) / gamma + cbar,
+
+so that a client needs no prox for it. With everyone taking part this is Algorithm 1 exactly.
+"""
+
+from dataclasses import KW_ONLY
+from typing import Any, NamedTuple
+
+from compositefl.algorithms.base import FederatedAlgorithm
+from compositefl.component import component
+from compositefl.vector import Vector
+
+
+class Server(NamedTuple):
+    z: Vector
+    x: Vector  # prox_gamma(z)
+    cbar: Vector  # mean of all clients' h_i
+
+
+class Message(NamedTuple):
+    z: Vector
+    direction: Vector
+
+
+class Client(NamedTuple):
+    h: Vector  # mean of the client's own gradients in its last accepted round
+
+
+class Local(NamedTuple):
+    z: Vector
+    start: Message
+    h: Vector
+
+
+@component
+class FedNMap(FederatedAlgorithm):
+    """Normal-map updates with gradient correction: linear speed-up in clients and local steps.
+
+    The start `params` is z_0. gamma, the parameter of the prox, is independent of the steps and
+    must be below 1/rho. The paper treats full participation; the (h_i, cbar) form extends it to
+    sampled clients and lost uploads.
+    """
+
+    paper = "Huang, Pu, Johansson (2026), Algorithm 1"
+    covers = "nonconvex f, weakly convex phi"
+
+    _: KW_ONLY
+    gamma: float = 1.0
+
+    def check(self) -> None:
+        self.regularizer.check_prox("gamma", self.gamma)
+
+    def init_server(self, x0: Vector) -> Server:
+        return Server(x0, self.prox(x0, self.gamma), x0.zeros())
+
+    def init_client(self, x0: Vector) -> Client:
+        return Client(x0.zeros())
+
+    def broadcast(self, server: Server) -> Message:
+        return Message(server.z, (server.z - server.x) / self.gamma + server.cbar)
+
+    def begin(self, message: Message, client: Client) -> Local:
+        return Local(message.z, message, client.h)
+
+    def query(self, local: Local, l: Any) -> Vector:
+        return self.prox(local.z, self.gamma)  # line 12
+
+    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+        # line 14: z <- z - eta_a [g + (z_t - x_t)/gamma + c_i]
+        z = local.z - self.local_lr * (gradient + local.start.direction - local.h)
+        return local._replace(z=z)
+
+    def finish(self, local: Local, steps: Any) -> tuple[Vector, Client]:
+        y = (local.start.z - local.z) / (self.local_lr * steps)  # line 16
+        return y, Client(y - local.start.direction + local.h)
+
+    def update(self, server: Server, mean_upload: Vector, participation: Any) -> Server:
+        # y_i = (new h_i) + direction - (old h_i), so the mean change of the h_i is seen in y.
+        change = mean_upload - self.broadcast(server).direction
+        z = server.z - self.eta_hat * mean_upload  # line 19
+        return Server(z, self.prox(z, self.gamma), server.cbar + participation * change)
+
+    def model(self, server: Server) -> Vector:
+        return server.x

@@ -1,0 +1,70 @@
+"""SCAFFOLD: control variates against client drift (Karimireddy et al. 2020)."""
+
+from typing import Any, NamedTuple
+
+from compositefl.algorithms.base import SmoothAlgorithm
+from compositefl.component import component
+from compositefl.vector import Vector
+
+
+class State(NamedTuple):  # of the server, and what it broadcasts
+    x: Vector
+    c: Vector  # mean of all clients' controls
+
+
+class Client(NamedTuple):
+    c: Vector
+
+
+class Local(NamedTuple):
+    x: Vector
+    start: State
+    c: Vector
+
+
+class Upload(NamedTuple):
+    dx: Vector
+    dc: Vector
+
+
+@component
+class Scaffold(SmoothAlgorithm):
+    """x_i <- x_i - eta_a (g_i(x_i) - c_i + c); option II: c_i <- c_i - c + (x - x_i)/(eta_a Q).
+
+    The paper treats sampled clients: those outside the sample keep c_i, and the server moves c by
+    the participating share of the mean change.
+    """
+
+    paper = "Karimireddy et al. (2020), option II"
+    covers = "smooth nonconvex"
+
+    def init_server(self, x0: Vector) -> State:
+        return State(x0, x0.zeros())
+
+    def init_client(self, x0: Vector) -> Client:
+        return Client(x0.zeros())
+
+    def broadcast(self, server: State) -> State:
+        return server
+
+    def begin(self, message: State, client: Client) -> Local:
+        return Local(message.x, message, client.c)
+
+    def query(self, local: Local, l: Any) -> Vector:
+        return local.x
+
+    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+        gradient = self.total_gradient(gradient, local.x)
+        return local._replace(x=local.x - self.local_lr * (gradient - local.c + local.start.c))
+
+    def finish(self, local: Local, steps: Any) -> tuple[Upload, Client]:
+        dx = local.x - local.start.x
+        dc = -(local.start.c) - dx / (self.local_lr * steps)
+        return Upload(dx, dc), Client(local.c + dc)
+
+    def update(self, server: State, mean_upload: Upload, participation: Any) -> State:
+        x = self.server_prox(server.x + self.server_lr * mean_upload.dx)
+        return State(x, server.c + participation * mean_upload.dc)
+
+    def model(self, server: State) -> Vector:
+        return server.x

@@ -1,0 +1,118 @@
+"""A federated problem: clients' data, the model's loss and the starting point."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from compositefl.errors import CompositeFLError
+
+
+class Problem:
+    """f(x) = sum_i w_i f_i(x), f_i the mean of `loss` over client i's samples.
+
+    loss(params, batch) -> scalar: the mean loss of a batch, differentiable in params.
+    params: any pytree of arrays, the starting point.
+    clients: a sequence of batches, pytrees whose leading axis is the samples; clients may hold
+        different numbers of samples. What `compositefl.partition` returns is such a sequence.
+    test, accuracy: optional test batch and accuracy(params, batch) -> scalar mean over the batch.
+    """
+
+    def __init__(
+        self,
+        loss: Callable[[Any, Any], Any],
+        params: Any,
+        clients: Sequence[Any],
+        *,
+        test: Any = None,
+        accuracy: Callable[[Any, Any], Any] | None = None,
+    ):
+        self.loss = loss
+        self.params = jax.tree.map(np.asarray, params)
+        self.clients = clients
+        self.test = test
+        self.accuracy = accuracy
+        self.placed: dict[Any, Any] = {}  # data already on the devices, see simulation
+        self._check_params()
+        self.sizes = np.array([self._client_size(i) for i in range(len(clients))])
+        self._check_loss()
+
+    def __repr__(self) -> str:
+        shapes = jax.tree.map(lambda a: tuple(a.shape), self.params)
+        return (
+            f"Problem({len(self.clients)} clients, {self.sizes.sum()} samples, "
+            f"{self.parameter_count} parameters {shapes})"
+        )
+
+    @property
+    def parameter_count(self) -> int:
+        return sum(a.size for a in jax.tree.leaves(self.params))
+
+    def start(self, dtype: Any) -> Any:
+        """The starting point in the given floating-point type."""
+        return jax.tree.map(lambda a: jnp.asarray(a, dtype), self.params)
+
+    def gather(self, clients: Sequence[int], length: int, dtype: Any) -> Any:
+        """The samples of some clients one after the other, zero-padded to `length` rows."""
+        leaves, structure = jax.tree.flatten(self.clients[0])
+        out = []
+        for leaf in map(np.asarray, leaves):
+            kind = dtype if np.issubdtype(leaf.dtype, np.floating) else leaf.dtype
+            out.append(np.zeros((length, *leaf.shape[1:]), kind))
+        at = 0
+        for client in clients:
+            size = int(self.sizes[client])
+            for target, leaf in zip(out, jax.tree.leaves(self.clients[client]), strict=True):
+                target[at : at + size] = leaf
+            at += size
+        return jax.tree.unflatten(structure, out)
+
+    def _check_params(self) -> None:
+        leaves = jax.tree_util.tree_leaves_with_path(self.params)
+        if not leaves:
+            raise CompositeFLError("params has no arrays")
+        for path, leaf in leaves:
+            name = jax.tree_util.keystr(path) or "params"
+            if not np.issubdtype(leaf.dtype, np.floating):
+                raise CompositeFLError(
+                    f"params{name} has dtype {leaf.dtype}; parameters must be floating-point"
+                )
+            if not np.all(np.isfinite(leaf)):
+                raise CompositeFLError(f"params{name} contains NaN or infinity")
+
+    def _client_size(self, i: int) -> int:
+        leaves, structure = jax.tree.flatten(self.clients[i])
+        first = jax.tree.structure(self.clients[0])
+        if structure != first:
+            raise CompositeFLError(f"client {i} has structure {structure}, client 0 has {first}")
+        sizes = {np.shape(leaf)[0] if np.ndim(leaf) else -1 for leaf in leaves}
+        if len(sizes) != 1 or -1 in sizes:
+            shapes = [np.shape(leaf) for leaf in leaves]
+            raise CompositeFLError(
+                f"client {i} has arrays of shapes {shapes}; the leading axis must be its samples"
+            )
+        (size,) = sizes
+        if size == 0:
+            raise CompositeFLError(f"client {i} has no samples")
+        for k, leaf in enumerate(leaves):
+            shape, expected = np.shape(leaf)[1:], np.shape(jax.tree.leaves(self.clients[0])[k])[1:]
+            if shape != expected:
+                raise CompositeFLError(
+                    f"client {i} has samples of shape {shape}, client 0 of {expected}"
+                )
+            if np.issubdtype(np.asarray(leaf).dtype, np.floating) and not np.isfinite(leaf).all():
+                raise CompositeFLError(f"client {i} has NaN or infinity in its data")
+        return size
+
+    def _check_loss(self) -> None:
+        if not callable(self.loss):
+            raise CompositeFLError(f"loss={self.loss!r} must be a function loss(params, batch)")
+        batch = jax.tree.map(lambda a: np.asarray(a)[:1], self.clients[0])
+        out = jax.eval_shape(self.loss, self.params, batch)
+        shape = getattr(out, "shape", None)
+        if shape != ():
+            raise CompositeFLError(
+                f"loss(params, batch) returned {out}; it must return a scalar, the mean loss"
+            )

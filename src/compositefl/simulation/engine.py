@@ -1,0 +1,225 @@
+"""A simulation in memory: runs of one problem side by side, advanced a few rounds at a time."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from compositefl.algorithms.base import Algorithm
+from compositefl.problem import Problem
+from compositefl.simulation.evaluation import evaluate
+from compositefl.simulation.placement import (
+    AXIS,
+    Layout,
+    Placed,
+    device_mesh,
+    lay_out,
+    place,
+    replicated,
+)
+from compositefl.simulation.rounds import Program, RunState, initial_state, run_rounds
+
+# Numbers that one client array may hold at a time on a device, 256 MB in float32. Clients and
+# runs beyond it wait their turn.
+WORKING_SET = 2**26
+
+
+class Simulation:
+    """Runs of several algorithms of one class, or of one with several trials, in lock-step.
+
+    `algorithms` has one entry a run: the same class and regulariser, any numbers. Equal trials
+    draw equal samples. Call inside `jax.enable_x64(True)` for float64.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        algorithms: Sequence[Algorithm],
+        trials: Sequence[int],
+        *,
+        seed: int,
+        batch_size: int | None,
+        count: int,
+        weights: np.ndarray,
+        dtype: Any,
+        devices: int | None = None,
+        block: int | None = None,
+    ):
+        self.problem = problem
+        self.dtype = np.dtype(dtype)
+        self.seed = seed
+        self.round = 0
+        clients = len(problem.sizes)
+        mesh = device_mesh(min(devices or len(jax.devices()), clients))
+        self.layout = lay_out(problem.sizes, mesh)
+        rows, size = self.layout.rows, problem.parameter_count
+        self.program = Program(
+            loss=problem.loss,
+            layout=self.layout,
+            clients=clients,
+            largest=int(problem.sizes.max()),
+            equal=bool(np.all(problem.sizes == problem.sizes[0])),
+            batch_size=batch_size,
+            count=count,
+            block=block or int(np.clip(WORKING_SET // size, 1, rows)),
+        )
+        self.placed = self._placed(weights)
+        self.test = self._test()
+
+        # Runs that together exceed the working set go in groups, one after the other.
+        most = max(1, WORKING_SET // (size * min(rows, self.program.block)))
+        total = len(algorithms)
+        group = max(g for g in range(1, total + 1) if total % g == 0 and g <= max(most, 1))
+        self.groups = [
+            Group(self, algorithms[i : i + group], trials[i : i + group])
+            for i in range(0, total, group)
+        ]
+
+    def advance(self, stop: int) -> None:
+        """Run all rounds before round `stop`."""
+        for group in self.groups:
+            group.advance(self.round, stop)
+        self.round = stop
+
+    def block_until_ready(self) -> None:
+        jax.block_until_ready([group.state for group in self.groups])
+
+    def evaluate(self, gamma: float) -> dict[str, np.ndarray]:
+        """Metrics of every run's model at the present round."""
+        rows = [
+            evaluate(
+                self.problem.loss,
+                self.problem.accuracy if self.problem.test is not None else None,
+                self.layout.mesh,
+                self.placed,
+                self.test,
+                self.dtype.type(gamma),
+                group.algorithms.regularizer,
+                group.models(),
+            )
+            for group in self.groups
+        ]
+        return {k: np.concatenate([np.asarray(r[k]) for r in rows]) for k in rows[0]}
+
+    @property
+    def diverged(self) -> np.ndarray:
+        """For every run the round in which it left the finite numbers, -1 if it did not."""
+        return np.concatenate([np.asarray(group.state.diverged) for group in self.groups])
+
+    def models(self) -> Any:
+        """Every run's model, as numpy arrays with the runs as leading axis."""
+        return _concatenate([jax.device_get(group.models()) for group in self.groups])
+
+    def state(self) -> RunState:
+        """All state as numpy arrays, clients in their own order. `restore` takes it back."""
+        states = [
+            RunState(
+                jax.device_get(group.state.server),
+                self.layout.from_rows(group.state.clients),
+                np.asarray(group.state.diverged),
+            )
+            for group in self.groups
+        ]
+        return _concatenate(states)
+
+    def restore(self, state: RunState, round_: int) -> None:
+        """Continue from what `state` returned at round `round_`."""
+        at = 0
+        for group in self.groups:
+            part = jax.tree.map(lambda a, at=at, g=group: np.asarray(a)[at : at + g.size], state)
+            group.state = RunState(
+                replicated(self.layout.mesh, part.server),
+                self.layout.to_rows(part.clients),
+                replicated(self.layout.mesh, part.diverged),
+            )
+            at += group.size
+        self.round = round_
+
+    def _placed(self, weights: np.ndarray) -> Placed:
+        """The problem's data on the devices; a problem keeps it for the next simulation."""
+        key = (self.layout, self.dtype, weights.tobytes())
+        if key not in self.problem.placed:
+            self.problem.placed.clear()  # one copy only
+            self.problem.placed[key] = place(self.problem, self.layout, weights, self.dtype)
+        return self.problem.placed[key]
+
+    def _test(self) -> Any:
+        """The test set cut over the devices, with the weight of each sample."""
+        if self.problem.test is None or self.problem.accuracy is None:
+            return ()
+        mesh = self.layout.mesh
+        sharding = NamedSharding(mesh, PartitionSpec(AXIS))
+        length = np.shape(jax.tree.leaves(self.problem.test)[0])[0]
+        padded = -(-length // mesh.size) * mesh.size
+
+        def put(a: Any) -> jax.Array:
+            a = np.asarray(a)
+            a = a.astype(self.dtype) if np.issubdtype(a.dtype, np.floating) else a
+            fill = [(0, padded - length)] + [(0, 0)] * (a.ndim - 1)
+            return jax.device_put(np.pad(a, fill), sharding)
+
+        weight = np.full(length, 1.0 / length, self.dtype)
+        return jax.tree.map(put, self.problem.test), put(weight)
+
+
+class Group:
+    """Runs that are advanced together as one array axis."""
+
+    def __init__(self, sim: Simulation, algorithms: Sequence[Algorithm], trials: Sequence[int]):
+        self.sim = sim
+        self.size = len(algorithms)
+        mesh, dtype = sim.layout.mesh, sim.dtype
+
+        def stack(*values: Any) -> np.ndarray:
+            whole = all(isinstance(v, (int, np.integer)) for v in values)
+            return np.asarray(values, np.int32 if whole else dtype)
+
+        self.algorithms = replicated(mesh, jax.tree.map(stack, *algorithms))
+        self.trials = replicated(mesh, np.asarray(trials, np.int32))
+        server, clients = _initial(sim.layout, self.algorithms, sim.problem.start(dtype))
+        self.state = RunState(server, clients, replicated(mesh, np.full(self.size, -1, np.int32)))
+
+    def advance(self, start: int, stop: int) -> None:
+        self.state, _ = run_rounds(
+            self.sim.program,
+            self.sim.placed,
+            self.algorithms,
+            self.trials,
+            np.uint32(self.sim.seed),
+            self.state,
+            np.int32(start),
+            np.int32(stop),
+        )
+
+    def models(self) -> Any:
+        return _models(self.algorithms, self.state.server)
+
+
+@partial(jax.jit, static_argnames="layout")
+def _initial(layout: Layout, algorithms: Algorithm, x0: Any) -> Any:
+    """Server and client states of every run, at its place on the devices, in x0's type."""
+    dtype = jnp.result_type(*jax.tree.leaves(x0))
+
+    def put(tree: Any, spec: PartitionSpec) -> Any:
+        sharding = NamedSharding(layout.mesh, spec)
+        real = lambda a: a.astype(dtype) if jnp.issubdtype(a.dtype, jnp.floating) else a  # noqa: E731
+        return jax.tree.map(lambda a: lax.with_sharding_constraint(real(a), sharding), tree)
+
+    server, clients = jax.vmap(initial_state, in_axes=(0, None, None))(
+        algorithms, x0, len(layout.order)
+    )
+    return put(server, PartitionSpec()), put(clients, PartitionSpec(None, AXIS))
+
+
+@jax.jit
+def _models(algorithms: Algorithm, servers: Any) -> Any:
+    return jax.vmap(lambda a, s: a.model(s))(algorithms, servers)
+
+
+def _concatenate(trees: Sequence[Any]) -> Any:
+    return jax.tree.map(lambda *a: np.concatenate([np.asarray(x) for x in a]), *trees)

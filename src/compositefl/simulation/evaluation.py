@@ -1,0 +1,102 @@
+"""Full-data evaluation of models: loss, psi, stationarity, sparsity, test accuracy."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+from compositefl import metrics
+from compositefl.regularizers.base import Regularizer
+from compositefl.simulation.placement import AXIS, Placed
+from compositefl.simulation.rounds import weighted_loss
+from compositefl.vector import Vector
+
+CHUNK = 2048  # samples evaluated at the same time on one device; bounds memory
+
+
+def sum_over_samples(
+    function: Callable[[Any, Any], Any], samples: Any, weight: jax.Array
+) -> jax.Array:
+    """Sum of function(batch, weights) over chunks of all samples on all devices."""
+    length = weight.shape[0]
+    size = min(CHUNK, length)
+
+    def part(j: Any) -> Any:
+        start = jnp.minimum(j * size, length - size)  # the last chunk overlaps the one before
+        cut = lambda a: lax.dynamic_slice_in_dim(a, start, size)  # noqa: E731
+        fresh = start + jnp.arange(size) >= j * size
+        return function(jax.tree.map(cut, samples), jnp.where(fresh, cut(weight), 0.0))
+
+    zero = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(part, 0))
+    add = lambda j, total: jax.tree.map(jnp.add, total, part(j))  # noqa: E731
+    return lax.psum(lax.fori_loop(0, -(-length // size), add, zero), AXIS)
+
+
+def _evaluate(
+    loss: Callable[[Any, Any], Any],
+    accuracy: Callable[[Any, Any], Any] | None,
+    placed: Placed,
+    test: Any,
+    gamma: Any,
+    regularizers: Regularizer,
+    models: Any,
+) -> dict[str, jax.Array]:
+    def value_and_gradient(x: Any) -> Any:
+        return sum_over_samples(
+            lambda batch, weight: jax.value_and_grad(weighted_loss, argnums=1)(
+                loss, x, batch, weight
+            ),
+            placed.samples,
+            placed.sample_weight,
+        )
+
+    def one(run: tuple[Regularizer, Vector]) -> dict[str, jax.Array]:
+        phi, x = run
+        value, gradient = value_and_gradient(x.tree)
+        # The normal map needs a pre-prox point; z = x - gamma grad f(x) exists for every method.
+        z = x - gamma * Vector(gradient)
+        x_z = Vector(phi.prox(z.tree, gamma))
+        _, gradient_z = value_and_gradient(x_z.tree)
+        residual = metrics.natural_residual(phi, gamma, x, Vector(gradient))
+        normal = metrics.normal_map(gamma, z, x_z, Vector(gradient_z))
+        row = {
+            "psi": value + phi.value(x.tree),
+            "loss": value,
+            "natural_residual_sq": metrics.squared_norm(residual),
+            "normal_map_sq": metrics.squared_norm(normal),
+            "zeros": metrics.zero_fraction(x.tree),
+            "hoyer": metrics.hoyer_sparsity(x.tree),
+        }
+        if accuracy is not None:
+            samples, weight = test
+            row["accuracy"] = sum_over_samples(
+                lambda batch, w: weighted_loss(accuracy, x.tree, batch, w), samples, weight
+            )
+        return row
+
+    return lax.map(one, (regularizers, models))
+
+
+@partial(jax.jit, static_argnames=("loss", "accuracy", "mesh"))
+def evaluate(
+    loss: Callable[[Any, Any], Any],
+    accuracy: Callable[[Any, Any], Any] | None,
+    mesh: Any,
+    placed: Placed,
+    test: Any,
+    gamma: Any,
+    regularizers: Regularizer,
+    models: Any,
+) -> dict[str, jax.Array]:
+    """Metrics of one model a run. gamma is the common prox parameter of the residuals."""
+    return jax.shard_map(
+        partial(_evaluate, loss, accuracy),
+        mesh=mesh,
+        in_specs=(P(AXIS), P(AXIS), P(), P(), P()),
+        out_specs=P(),
+        check_vma=False,
+    )(placed, test, gamma, regularizers, models)

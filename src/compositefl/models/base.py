@@ -1,0 +1,123 @@
+"""A model: pure functions to start it, apply it, and measure its loss and accuracy."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from compositefl.errors import CompositeFLError
+from compositefl.models.layers import Network
+
+
+def squared(outputs: jax.Array, y: jax.Array) -> jax.Array:
+    """(output - y)^2 / 2."""
+    return 0.5 * jnp.square(outputs - y)
+
+
+def logistic(logits: jax.Array, y: jax.Array) -> jax.Array:
+    """ln(1 + exp(-b z)) with b = 2 y - 1, y in {0, 1}; finite for every z."""
+    sign = 1 - 2 * jnp.asarray(y, logits.dtype)  # in floats: unsigned labels would wrap around
+    return jax.nn.softplus(sign * logits)
+
+
+cross_entropy = optax.softmax_cross_entropy_with_integer_labels
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A model as the functions a `Problem` needs.
+
+    init(key) -> params; apply(params, x) -> outputs; loss(params, batch) -> mean loss;
+    accuracy(params, batch) -> fraction of right answers, or None. A batch is (x, y).
+    classes: labels are whole numbers below it; None for regression.
+    """
+
+    name: str
+    init: Callable[[jax.Array], Any]
+    apply: Callable[[Any, Any], Any]
+    loss: Callable[[Any, Any], Any]
+    accuracy: Callable[[Any, Any], Any] | None = None
+    classes: int | None = None
+
+    def __repr__(self) -> str:
+        return f"Model('{self.name}', {self.parameter_count():,} parameters)"
+
+    def parameter_count(self) -> int:
+        shapes = jax.eval_shape(self.init, jax.random.key(0))
+        return sum(leaf.size for leaf in jax.tree.leaves(shapes))
+
+    def problem(
+        self, clients: Sequence[Any], test: Any = None, seed: int = 0, **options: Any
+    ) -> Any:
+        """The federated problem of fitting this model to the clients' batches."""
+        from compositefl.problem import Problem
+
+        for client, batch in enumerate(clients):
+            self._check_labels(f"client {client}", batch)
+        if test is not None:
+            self._check_labels("the test set", test)
+        params = self.init(jax.random.key(seed))
+        return Problem(self.loss, params, clients, test=test, accuracy=self.accuracy, **options)
+
+    def _check_labels(self, who: str, batch: Any) -> None:
+        # compiled code cannot refuse a label, and would take -1 for the last class
+        y = np.asarray(unpack(batch)[1])
+        if self.classes is None or not y.size:
+            return
+        if y.min() < 0 or y.max() >= self.classes or np.any(y != np.rint(y)):
+            raise CompositeFLError(
+                f"{who} has labels from {y.min()} to {y.max()}; "
+                f"{self.name} takes whole numbers from 0 to {self.classes - 1}"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Loss:
+    """The mean over a batch of `function(outputs, y)`.
+
+    An object and not a closure: losses of equal models are equal, so they share compiled programs.
+    """
+
+    network: Network
+    function: Callable[[jax.Array, jax.Array], jax.Array]
+
+    def __call__(self, params: Any, batch: Any) -> jax.Array:
+        x, y = unpack(batch)
+        return jnp.mean(self.function(self.network.apply_to(params, x, np.shape(y)), y))
+
+
+@dataclasses.dataclass(frozen=True)
+class Accuracy:
+    """The fraction of a batch whose label is the largest logit, or the sign of the only one."""
+
+    network: Network
+
+    def __call__(self, params: Any, batch: Any) -> jax.Array:
+        x, y = unpack(batch)
+        logits = self.network.apply_to(params, x, np.shape(y))
+        return jnp.mean((logits > 0 if self.network.squeeze else logits.argmax(-1)) == y)
+
+
+def unpack(batch: Any) -> tuple[Any, Any]:
+    """x and y of a batch, a pair or a mapping."""
+    if isinstance(batch, Mapping):
+        return batch["x"], batch["y"]
+    x, y = batch
+    return x, y
+
+
+@functools.cache
+def from_network(
+    name: str,
+    network: Network,
+    function: Callable[[jax.Array, jax.Array], jax.Array],
+    classes: int | None,
+) -> Model:
+    """The model of a network and a loss of its outputs; the same object for the same arguments."""
+    accuracy = None if classes is None else Accuracy(network)
+    return Model(name, network.init, network.apply, Loss(network, function), accuracy, classes)

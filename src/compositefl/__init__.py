@@ -1,7 +1,7 @@
 """Composite federated learning: minimise f(x) + phi(x) over clients that keep their data."""
 
-from compositefl import _setup  # noqa: F401  (first: settings before JAX starts)
-from compositefl import algorithms, data, metrics, models, partition, regularizers
+# _setup first: it makes settings that must precede JAX's start.
+from compositefl import _setup, algorithms, data, metrics, models, partition, regularizers
 from compositefl.algorithms import (
     PGD,
     ZA1,
@@ -20,6 +20,7 @@ from compositefl.errors import CompositeFLError
 from compositefl.minimize import minimize
 from compositefl.problem import Problem
 from compositefl.regularizers import (
+    L1,
     MCP,
     SCAD,
     Box,
@@ -30,7 +31,6 @@ from compositefl.regularizers import (
     L2Ball,
     LInf,
     LogSum,
-    L1,
     NonNegative,
     NuclearNorm,
     Regularizer,

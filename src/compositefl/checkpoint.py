@@ -45,7 +45,9 @@ def load(path: Path, fingerprint: dict[str, Any], like: Any) -> Checkpoint:
             about = json.loads(str(file["about"]))
             leaves = [file[f"leaf{i}"] for i in range(len(file.files) - 1)]
     except (OSError, ValueError, KeyError) as error:
-        raise CompositeFLError(f"checkpoint={path} is not a compositefl checkpoint: {error}") from error
+        raise CompositeFLError(
+            f"checkpoint={path} is not a compositefl checkpoint: {error}"
+        ) from error
     saved, now = about["fingerprint"], json.loads(json.dumps(fingerprint))
     for name in sorted(saved.keys() | now.keys()):
         if saved.get(name) != now.get(name):

@@ -18,7 +18,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> CompositeFLError
 
 
 def is_concrete(value: Any) -> bool:
-    """True for a plain number: inside jit and vmap hyper-parameters are tracers and pass unchecked."""
+    """True for a plain number. Inside jit and vmap numbers are tracers and pass unchecked."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
@@ -40,5 +40,7 @@ def require_integer(minimum: int = 1, **values: Any) -> None:
     """Refuse what is not a whole number >= minimum."""
     for name, value in values.items():
         whole = is_concrete(value) and float(value).is_integer()
-        if isinstance(value, (bool, str)) or (is_concrete(value) and not (whole and value >= minimum)):
+        if isinstance(value, (bool, str)) or (
+            is_concrete(value) and not (whole and value >= minimum)
+        ):
             raise CompositeFLError(f"{name}={value} must be a whole number >= {minimum}")

@@ -16,7 +16,7 @@ def squared_norm(x: Vector) -> jax.Array:
 
 
 def natural_residual(regularizer: Regularizer, gamma: Any, x: Vector, gradient: Vector) -> Vector:
-    """F_nat(x) = (x - prox_gamma(x - gamma grad f(x))) / gamma; zero exactly at stationary points."""
+    """F_nat(x) = (x - prox_gamma(x - gamma grad f(x))) / gamma; zero at stationary points only."""
     return (x - Vector(regularizer.prox((x - gamma * gradient).tree, gamma))) / gamma
 
 

@@ -120,7 +120,9 @@ def minimize(
         state = unwrap(simulation.state())
         params = unwrap(simulation.models())
     _tell_divergence(simulation.diverged)
-    first = (lambda tree: jax.tree.map(lambda a: a[0], tree)) if trials == 1 else (lambda tree: tree)
+    first = (
+        (lambda tree: jax.tree.map(lambda a: a[0], tree)) if trials == 1 else (lambda tree: tree)
+    )
     return Result(
         params=first(params),
         history=pd.DataFrame(run.history),
@@ -182,7 +184,12 @@ class _Run:
                     reason = "rounds"
                 else:
                     target = min(rounds, (simulation.round // every + 1) * every)
-                    chunk = self.advance_to(target, chunk, lambda: bar.update(task, completed=simulation.round), interrupted)
+                    chunk = self.advance_to(
+                        target,
+                        chunk,
+                        lambda: bar.update(task, completed=simulation.round),
+                        interrupted,
+                    )
                     if np.all(simulation.diverged >= 0):
                         reason = "diverged"
                     elif interrupted():
@@ -219,7 +226,7 @@ class _Run:
         visits = simulation.round * simulation.program.count  # client rounds so far
         measured = simulation.evaluate(self.eval_gamma)
         for trial in range(len(simulation.diverged)):
-            row = {"round": simulation.round, "trial": trial}
+            row: dict[str, float] = {"round": simulation.round, "trial": trial}
             row |= {name: float(measured[name][trial]) for name in METRICS if name in measured}
             row |= {
                 "gradients": visits * cost.gradients,

@@ -36,8 +36,11 @@ class Problem:
         self.accuracy = accuracy
         self.placed: dict[Any, Any] = {}  # data already on the devices, see simulation
         self._check_params()
-        self.sizes = np.array([self._client_size(i) for i in range(len(clients))])
-        self._check_loss()
+        if len(clients) == 0:
+            raise CompositeFLError("clients is empty; at least one client is needed")
+        first = clients[0]  # a partition copies on every access
+        self.sizes = np.array([_check_client(i, c, first) for i, c in enumerate(clients)])
+        self._check_loss(first)
 
     def __repr__(self) -> str:
         shapes = jax.tree.map(lambda a: tuple(a.shape), self.params)
@@ -56,11 +59,11 @@ class Problem:
 
     def gather(self, clients: Sequence[int], length: int, dtype: Any) -> Any:
         """The samples of some clients one after the other, zero-padded to `length` rows."""
-        leaves, structure = jax.tree.flatten(self.clients[0])
+        leaves, structure = jax.tree.flatten(self.clients[clients[0] if clients else 0])
         out = []
         for leaf in map(np.asarray, leaves):
             kind = dtype if np.issubdtype(leaf.dtype, np.floating) else leaf.dtype
-            out.append(np.zeros((length, *leaf.shape[1:]), kind))
+            out.append(_aligned_zeros((length, *leaf.shape[1:]), kind))
         at = 0
         for client in clients:
             size = int(self.sizes[client])
@@ -82,37 +85,47 @@ class Problem:
             if not np.all(np.isfinite(leaf)):
                 raise CompositeFLError(f"params{name} contains NaN or infinity")
 
-    def _client_size(self, i: int) -> int:
-        leaves, structure = jax.tree.flatten(self.clients[i])
-        first = jax.tree.structure(self.clients[0])
-        if structure != first:
-            raise CompositeFLError(f"client {i} has structure {structure}, client 0 has {first}")
-        sizes = {np.shape(leaf)[0] if np.ndim(leaf) else -1 for leaf in leaves}
-        if len(sizes) != 1 or -1 in sizes:
-            shapes = [np.shape(leaf) for leaf in leaves]
-            raise CompositeFLError(
-                f"client {i} has arrays of shapes {shapes}; the leading axis must be its samples"
-            )
-        (size,) = sizes
-        if size == 0:
-            raise CompositeFLError(f"client {i} has no samples")
-        for k, leaf in enumerate(leaves):
-            shape, expected = np.shape(leaf)[1:], np.shape(jax.tree.leaves(self.clients[0])[k])[1:]
-            if shape != expected:
-                raise CompositeFLError(
-                    f"client {i} has samples of shape {shape}, client 0 of {expected}"
-                )
-            if np.issubdtype(np.asarray(leaf).dtype, np.floating) and not np.isfinite(leaf).all():
-                raise CompositeFLError(f"client {i} has NaN or infinity in its data")
-        return size
-
-    def _check_loss(self) -> None:
+    def _check_loss(self, client: Any) -> None:
         if not callable(self.loss):
             raise CompositeFLError(f"loss={self.loss!r} must be a function loss(params, batch)")
-        batch = jax.tree.map(lambda a: np.asarray(a)[:1], self.clients[0])
+        batch = jax.tree.map(lambda a: np.asarray(a)[:1], client)
         out = jax.eval_shape(self.loss, self.params, batch)
         shape = getattr(out, "shape", None)
         if shape != ():
             raise CompositeFLError(
                 f"loss(params, batch) returned {out}; it must return a scalar, the mean loss"
             )
+
+
+def _check_client(i: int, client: Any, first: Any) -> int:
+    """Refuse a batch that does not look like the first client's; returns its sample count."""
+    leaves, structure = jax.tree.flatten(client)
+    like, expected = jax.tree.flatten(first)
+    if not structure == expected:
+        raise CompositeFLError(f"client {i} has structure {structure}, client 0 has {expected}")
+    sizes = {np.shape(leaf)[0] if np.ndim(leaf) else -1 for leaf in leaves}
+    if len(sizes) != 1 or -1 in sizes:
+        shapes = [np.shape(leaf) for leaf in leaves]
+        raise CompositeFLError(
+            f"client {i} has arrays of shapes {shapes}; the leading axis must be its samples"
+        )
+    (size,) = sizes
+    if size == 0:
+        raise CompositeFLError(f"client {i} has no samples")
+    for leaf, model in zip(leaves, like, strict=True):
+        if np.shape(leaf)[1:] != np.shape(model)[1:]:
+            raise CompositeFLError(
+                f"client {i} has samples of shape {np.shape(leaf)[1:]}, "
+                f"client 0 of {np.shape(model)[1:]}"
+            )
+        if np.issubdtype(np.asarray(leaf).dtype, np.floating) and not np.isfinite(leaf).all():
+            raise CompositeFLError(f"client {i} has NaN or infinity in its data")
+    return size
+
+
+def _aligned_zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Zeros at an address that lets JAX take the memory over instead of copying it."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = np.zeros(size + 64, np.uint8)
+    skip = -memory.ctypes.data % 64
+    return memory[skip : skip + size].view(dtype).reshape(shape)

@@ -143,5 +143,3 @@ def norm_sgd(f, z, weight, *, step, gamma, rounds):
         g = np.mean([f.gradient(i, x, t, 0) for i in range(f.n)], axis=0)
         z = z - step * (g + (z - x) / gamma)
         yield soft(z, gamma, weight)
-
-

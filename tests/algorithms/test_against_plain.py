@@ -1,10 +1,10 @@
 """Every method against its plain NumPy twin, with the same samples, in float64."""
 
 import numpy as np
-import plain
 import pytest
 
 import compositefl as cfl
+import plain
 
 WEIGHT = 0.05
 STEPS = dict(local_steps=4, local_lr=0.03, server_lr=1.5)

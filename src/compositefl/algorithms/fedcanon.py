@@ -28,7 +28,8 @@ class Local(NamedTuple):
 class FedCanon(FederatedAlgorithm):
     """Clients run plain corrected SGD; the server takes one proximal gradient step.
 
-        z <- z - beta (g_i(z) + c_i), Q times;  v_i = (x - z)/(beta Q);  x <- prox_alpha(x - alpha v)
+        z <- z - beta (g_i(z) + c_i), Q times;  v_i = (x - z)/(beta Q)
+        x <- prox_alpha(x - alpha v)
 
     The paper's beta is local_lr and its alpha is eta_hat = local_lr * server_lr * local_steps.
     The correction c_i + v - v_i of the paper is v - h_i with h_i the client's mean gradient. With

@@ -16,7 +16,10 @@ class Local(NamedTuple):
 
 @component
 class FedMiD(FederatedAlgorithm):
-    """x_i <- prox_{eta_a}(x_i - eta_a g_i(x_i)), Q times; x <- prox_{eta_hat}(x + eta_s mean(x_i - x)).
+    """Proximal SGD on the clients, a prox on the server.
+
+        x_i <- prox_{eta_a}(x_i - eta_a g_i(x_i)), Q times
+        x <- prox_{eta_hat}(x + eta_s mean(x_i - x))
 
     prox_at="everywhere" is the method; prox_at="server" is the OSP variant of its authors' code, in
     which clients run plain SGD. Stateless clients: any part of them may take part.

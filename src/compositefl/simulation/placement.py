@@ -15,10 +15,10 @@ AXIS = "clients"
 class ClientInfo(NamedTuple):
     """One row a client, spread over the devices. Padding rows have weight 0."""
 
-    id: jax.Array
-    start: jax.Array  # first sample in the device's buffer
-    size: jax.Array
-    weight: jax.Array
+    id: Any
+    start: Any  # first sample in the device's buffer
+    size: Any
+    weight: Any
 
 
 class Placed(NamedTuple):
@@ -85,14 +85,10 @@ def place(problem: Problem, layout: Layout, weights: np.ndarray, dtype: Any) -> 
 
     def join(*shards: Any) -> jax.Array:
         shape = (len(shards) * shards[0].shape[0], *shards[0].shape[1:])
-        shards = tuple(
-            jax.device_put(s, d) for s, d in zip(shards, mesh.devices.flat, strict=True)
-        )
+        shards = tuple(jax.device_put(s, d) for s, d in zip(shards, mesh.devices.flat, strict=True))
         return jax.make_array_from_single_device_arrays(shape, sharding, list(shards))
 
-    return Placed(
-        jax.tree.map(join, *buffers), jax.tree.map(join, *infos), join(*sample_weights)
-    )
+    return Placed(jax.tree.map(join, *buffers), jax.tree.map(join, *infos), join(*sample_weights))
 
 
 def device_mesh(devices: int | None = None) -> Mesh:

@@ -38,7 +38,7 @@ class RunState(NamedTuple):
 
     server: Any
     clients: Any  # second axis: rows of the layout
-    diverged: jax.Array  # round in which the run left the finite numbers, -1 if it did not
+    diverged: Any  # round in which the run left the finite numbers, -1 if it did not
 
 
 def initial_state(algorithm: Algorithm, x0: Any, rows: int) -> tuple[Any, Any]:
@@ -191,9 +191,7 @@ def _run(
     keys = jax.vmap(trial_key, in_axes=(None, 0))(seed, trials)
 
     def advance(t: Any, algorithm: Algorithm, key: jax.Array, state: RunState) -> RunState:
-        server, clients = one_round(
-            program, placed, t, algorithm, state.server, state.clients, key
-        )
+        server, clients = one_round(program, placed, t, algorithm, state.server, state.clients, key)
         # A run that diverges keeps the server state of its last finite round.
         diverged = jnp.where((state.diverged < 0) & ~is_finite(server), t, state.diverged)
         server = jax.tree.map(

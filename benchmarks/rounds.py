@@ -1,0 +1,159 @@
+"""Speed of a round, as ratios measured in one run. Usage: python benchmarks/rounds.py
+
+Every figure is the median over interleaved repetitions, so that a busy machine disturbs both sides
+of a ratio alike. Each measurement of a number of devices or of a start is a process of its own.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+REPEATS = 9
+CASES = {
+    "network": "784-32-10 sigmoid network, 100 clients, Q = 10, minibatch 32",
+    "logistic": "logistic regression, 30 clients, d = 20, Q = 10, minibatch 20",
+}
+
+
+def build(case):
+    """The problem and (name, algorithm, regulariser) of each method to time."""
+    import compositefl as cfl
+
+    rng = np.random.default_rng(0)
+    if case == "network":
+        clients = [
+            cfl.data.Samples(
+                rng.random((600, 784), dtype=np.float32), rng.integers(0, 10, 600).astype(np.int32)
+            )
+            for _ in range(100)
+        ]
+        problem = cfl.models.mlp((784, 32, 10), activation="sigmoid").problem(clients)
+    else:
+        clients = [
+            cfl.data.Samples(
+                rng.normal(size=(2000, 20)).astype(np.float32),
+                rng.integers(0, 2, 2000).astype(np.int32),
+            )
+            for _ in range(30)
+        ]
+        problem = cfl.models.logistic_regression(20).problem(clients)
+    steps = dict(local_steps=10, local_lr=0.05)
+    phi = cfl.ElasticNet(1e-3, 1e-2)
+    methods = {
+        "local SGD": (cfl.FedAvg(**steps), cfl.Zero()),
+        "FedNMap": (cfl.FedNMap(gamma=4.0, **steps), phi),
+        "FedCanon": (cfl.FedCanon(**steps), phi),
+        "ZA1": (cfl.ZA1(**steps), phi),
+    }
+    return problem, methods
+
+
+def time_rounds(case, rounds):
+    """Median milliseconds a round of each method."""
+    from compositefl.component import replace
+    from compositefl.simulation.engine import Simulation
+
+    problem, methods = build(case)
+    batch = 32 if case == "network" else 20
+    simulations = {}
+    for name, (algorithm, phi) in methods.items():
+        simulations[name] = Simulation(
+            problem,
+            [replace(algorithm, regularizer=phi)],
+            [0],
+            seed=0,
+            batch_size=batch,
+            count=len(problem.sizes),
+            weights=np.ones(len(problem.sizes)),
+            dtype="float32",
+        )
+        simulations[name].advance(2)
+        simulations[name].block_until_ready()
+    times = {name: [] for name in simulations}
+    for _ in range(REPEATS):
+        for name, simulation in simulations.items():
+            began = time.perf_counter()
+            simulation.advance(simulation.round + rounds)
+            simulation.block_until_ready()
+            times[name].append((time.perf_counter() - began) / rounds * 1e3)
+    return {name: float(np.median(t)) for name, t in times.items()}
+
+
+def first_result(case):
+    """Seconds from the call of minimize to its result, three rounds; and its peak of memory.
+
+    The peak is what minimize adds to the process, evaluation and compiler included, over the
+    bytes of the data and of the clients' states.
+    """
+    import jax
+
+    import compositefl as cfl
+
+    problem, methods = build(case)
+    algorithm, phi = methods["FedNMap"]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.perf_counter()
+    result = cfl.minimize(problem, phi, algorithm, rounds=3, batch_size=20, progress=False)
+    seconds = time.perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    needed = sum(a.nbytes for a in jax.tree.leaves((list(problem.clients), result.clients)))
+    return {"seconds": seconds, "memory": (peak - before) * 1024 / needed}
+
+
+def child(case, rounds=0, **environment):
+    """Run one measurement in a process of its own."""
+    command = [sys.executable, __file__, "--child", "--case", case, "--rounds", str(rounds)]
+    out = subprocess.run(
+        command, env=os.environ | environment, capture_output=True, text=True, check=False
+    )
+    if out.returncode:
+        sys.exit(out.stderr)
+    return json.loads(out.stdout.splitlines()[-1])
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--child", action="store_true")
+    parser.add_argument("--case", default="")
+    parser.add_argument("--rounds", type=int, default=0)
+    args = parser.parse_args()
+    if args.child:
+        run = (
+            time_rounds(args.case, args.rounds)
+            if args.child == "rounds"
+            else first_result(args.case)
+        )
+        print(json.dumps(run))
+        return
+
+    cores = len(os.sched_getaffinity(0))
+    for case, title in CASES.items():
+        rounds = 10 if case == "network" else 1000
+        ms = child(case, rounds)
+        one = child(case, rounds, COMPOSITEFL_DEVICES="1")
+        with tempfile.TemporaryDirectory() as cache:
+            first = child(case, JAX_COMPILATION_CACHE_DIR=cache)
+            second = child(case, JAX_COMPILATION_CACHE_DIR=cache)
+        cold, warm = first["seconds"], second["seconds"]
+        print(f"{title}; {cores} cores")
+        print("  ms a round: " + ", ".join(f"{k} {v:.3g}" for k, v in ms.items()))
+        for label, ratio, limit in (
+            ("FedNMap / local SGD", ms["FedNMap"] / ms["local SGD"], "at most 1.3"),
+            ("FedNMap / FedCanon", ms["FedNMap"] / ms["FedCanon"], "at most 1.2"),
+            (f"one core / {cores} cores", one["FedNMap"] / ms["FedNMap"], "at least 1.6"),
+            ("second / first start", warm / cold, f"{warm:.1f} s / {cold:.1f} s"),
+        ):
+            print(f"  {label:30}{ratio:.2f}  ({limit})")
+        if case == "network":  # for the small case the compiler alone is larger than the data
+            print(f"  {'added memory / (data + state)':30}{first['memory']:.2f}  (at most 2)")
+
+
+if __name__ == "__main__":
+    main()

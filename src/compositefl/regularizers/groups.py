@@ -1,0 +1,132 @@
+"""Group lasso and sparse group lasso: whole rows, columns, channels or listed groups vanish."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from compositefl.component import component, static
+from compositefl.errors import CompositeFLError, require_nonnegative, unknown_name
+from compositefl.regularizers.base import Number, Regularizer
+from compositefl.regularizers.operators import safe_sqrt, scalar_like, soft_threshold
+
+GROUPS = ("rows", "columns", "channels")
+GROUP_WEIGHTS = ("one", "sqrt-size")
+
+
+class _Grouped(Regularizer):
+    """What both group penalties share: norms of groups, their weights, and the group shrinkage.
+
+    `groups` says what a group is:
+
+    - "rows": leaf[i, :] of a matrix;
+    - "columns": leaf[:, j] of a matrix;
+    - "channels": leaf[..., j], all that feeds one output: a filter of an HWIO kernel, a neuron of
+      an (in, out) matrix, one entry of a bias;
+    - a sequence of whole numbers, one for each entry of a flat vector: its group.
+
+    `group_weights` is "one" (w_g = 1) or "sqrt-size" (w_g = square root of the group's size).
+    """
+
+    groups: Any
+    group_weights: str
+
+    def _check_groups(self) -> None:
+        if isinstance(self.groups, str):
+            if self.groups not in GROUPS:
+                raise unknown_name("groups", self.groups, GROUPS)
+        else:
+            ids = np.asarray(self.groups)
+            if ids.ndim != 1 or ids.size == 0 or not np.issubdtype(ids.dtype, np.integer):
+                raise CompositeFLError(
+                    f"groups must be one of {', '.join(GROUPS)} or a list of whole numbers, "
+                    "one for each entry"
+                )
+            object.__setattr__(self, "groups", tuple(ids.tolist()))
+        if self.group_weights not in GROUP_WEIGHTS:
+            raise unknown_name("group_weights", self.group_weights, GROUP_WEIGHTS)
+
+    def leaf_problem(self, shape: tuple[int, ...]) -> str | None:
+        if self.groups in ("rows", "columns"):
+            return None if len(shape) == 2 else f"has no {self.groups}: they need a matrix"
+        if self.groups == "channels":
+            return None if shape else "has no channels: they need at least one axis"
+        size = len(self.groups)
+        return None if shape == (size,) else f"does not fit {size} group ids: it must be ({size},)"
+
+    def _norms(self, x: jax.Array) -> tuple[jax.Array, Any, Any]:
+        """Norms of the groups, their weights w_g, and where to find an entry's group."""
+        sizes: Any
+        entry: Any
+        if isinstance(self.groups, str):
+            last = x.ndim - 1
+            axes = {"rows": (1,), "columns": (0,), "channels": tuple(range(last))}[self.groups]
+            sizes = math.prod(x.shape[axis] for axis in axes)
+            squares, entry = jnp.sum(x * x, axes, keepdims=True), ...
+        else:
+            _, entry = np.unique(self.groups, return_inverse=True)
+            sizes = np.bincount(entry)
+            squares = jax.ops.segment_sum(x * x, entry, num_segments=len(sizes))
+        weights = np.sqrt(sizes) if self.group_weights == "sqrt-size" else 1.0
+        return safe_sqrt(squares), scalar_like(weights, x), entry
+
+    def _sum_of_norms(self, x: jax.Array) -> jax.Array:
+        norms, weights, _ = self._norms(x)
+        return jnp.sum(weights * norms)
+
+    def _shrink(self, z: jax.Array, u: Any) -> jax.Array:
+        """z_g max(1 - u w_g / ||z_g||, 0); exactly 0 for ||z_g|| <= u w_g, exactly z for u = 0."""
+        norms, weights, entry = self._norms(z)
+        cut = scalar_like(u, z) * weights
+        safe = jnp.maximum(jnp.maximum(norms, cut), jnp.finfo(z.dtype).tiny)
+        return z * (1 - cut / safe)[entry]
+
+
+@component
+class GroupLasso(_Grouped):
+    """phi(x) = weight * sum_g w_g ||x_g||_2: whole groups vanish together.
+
+    prox_t(z)_g = z_g max(1 - t weight w_g / ||z_g||, 0), and 0 if z_g = 0. rho = 0, any t.
+    `groups` is "rows", "columns", "channels" (the last axis) or one group number for each entry
+    of a flat vector; `group_weights` is "one" (w_g = 1) or "sqrt-size".
+    """
+
+    weight: Number
+    groups: Any = static(default="rows")
+    group_weights: str = static(default="one")
+
+    def __post_init__(self) -> None:
+        require_nonnegative(weight=self.weight)
+        self._check_groups()
+
+    def leaf_value(self, x: jax.Array) -> jax.Array:
+        return self.weight * self._sum_of_norms(x)
+
+    def leaf_prox(self, z: jax.Array, t: Any) -> jax.Array:
+        return self._shrink(z, t * self.weight)
+
+
+@component
+class SparseGroupLasso(_Grouped):
+    """phi(x) = l1 * ||x||_1 + l2 * sum_g w_g ||x_g||_2: few groups, and few entries in them.
+
+    prox_t(z): first y = sign(z) max(|z| - t l1, 0), then y_g max(1 - t l2 w_g / ||y_g||, 0).
+    rho = 0, any t. `groups` and `group_weights` as in GroupLasso.
+    """
+
+    l1: Number
+    l2: Number
+    groups: Any = static(default="rows")
+    group_weights: str = static(default="one")
+
+    def __post_init__(self) -> None:
+        require_nonnegative(l1=self.l1, l2=self.l2)
+        self._check_groups()
+
+    def leaf_value(self, x: jax.Array) -> jax.Array:
+        return self.l1 * jnp.sum(jnp.abs(x)) + self.l2 * self._sum_of_norms(x)
+
+    def leaf_prox(self, z: jax.Array, t: Any) -> jax.Array:
+        return self._shrink(soft_threshold(z, t * self.l1), t * self.l2)

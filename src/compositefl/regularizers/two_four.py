@@ -1,0 +1,99 @@
+"""2:4 sparsity: at most two nonzeros in every four, the pattern that sparse tensor cores run."""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from compositefl.component import component
+from compositefl.errors import require_nonnegative, require_positive
+from compositefl.regularizers.base import Number, Regularizer
+from compositefl.regularizers.operators import scalar_like
+
+MAX_SWEEPS = 500  # below 1/rho fifty are enough; far above it a few groups crawl
+
+
+def pairs(w: Any) -> Any:
+    """The sum of the products of two different entries of w (three arrays)."""
+    return w[0] * (w[1] + w[2]) + w[1] * w[2]
+
+
+def triples(w: Any) -> Any:
+    """The sum of the products of three different entries of w (four arrays)."""
+    return w[0] * pairs(w[1:]) + w[1] * w[2] * w[3]
+
+
+def descend(u: list[jax.Array], s: jax.Array, free: int) -> list[jax.Array]:
+    """Minimise 1/2 ||w - u||^2 + s triples(w) over w >= 0, only the first `free` entries not 0.
+
+    Cyclic coordinate descent from w = 0, all groups at once, until no entry moves.
+    """
+    eps = jnp.finfo(u[0].dtype).eps
+
+    def sweep(state: Any) -> Any:
+        w, _, count = state
+        old = list(w)
+        for j in range(free):
+            w[j] = jnp.maximum(u[j] - s * pairs(w[:j] + w[j + 1 :]), 0)
+        moved = [jnp.any(jnp.abs(w[j] - old[j]) > 2 * eps * u[0]) for j in range(free)]
+        return w, jnp.any(jnp.stack(moved)), count + 1
+
+    start = ([jnp.zeros_like(v) for v in u], jnp.asarray(True), jnp.asarray(0))
+    return jax.lax.while_loop(lambda s: s[1] & (s[2] < MAX_SWEEPS), sweep, start)[0]
+
+
+@component
+class TwoFour(Regularizer):
+    """phi(x) = weight * sum over groups of |w1 w2 w3| + |w2 w3 w4| + |w3 w4 w1| + |w4 w1 w2|.
+
+    A group is four consecutive entries along the last axis; phi is 0 iff each has at most two
+    nonzeros. prox_t(z), per group, with u = |z| in falling order, is the best of three candidates:
+    (u1, u2, 0, 0), the minimiser over the three largest and that over all four, these two by
+    coordinate descent w_j <- max(u_j - t weight e2(w without j), 0), e2 the sum of products of
+    pairs. Not weakly convex on the whole space; where |x_j| <= bound,
+    rho = (sqrt(13) - 1) weight bound, t < 1/rho. For larger t a minimiser is returned, but it
+    jumps.
+    """
+
+    weight: Number
+    bound: Number = 1.0
+    convex: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        require_nonnegative(weight=self.weight)
+        require_positive(bound=self.bound)
+
+    @property
+    def rho(self) -> Any:
+        return (13**0.5 - 1) * self.weight * self.bound
+
+    def leaf_problem(self, shape: tuple[int, ...]) -> str | None:
+        good = len(shape) > 0 and shape[-1] % 4 == 0
+        return None if good else "does not split into groups of 4 along its last axis"
+
+    def leaf_value(self, x: jax.Array) -> jax.Array:
+        groups = jnp.abs(x).reshape(-1, 4)
+        return self.weight * jnp.sum(triples([groups[:, j] for j in range(4)]))
+
+    def leaf_prox(self, z: jax.Array, t: Any) -> jax.Array:
+        s = scalar_like(t * self.weight, z)
+        m = jnp.abs(z).reshape(-1, 4)
+        # place[g, j, k]: entry j of group g is its k-th largest. Ranks come from comparisons and
+        # not from a sort, which XLA could not fuse.
+        larger = (m[:, None, :] > m[:, :, None]) | (
+            (m[:, None, :] == m[:, :, None]) & np.tri(4, k=-1, dtype=bool)
+        )
+        place = jnp.sum(larger, axis=2)[:, :, None] == np.arange(4)
+        u = list(jnp.sum(jnp.where(place, m[:, :, None], 0), axis=1).T)
+
+        best = [u[0], u[1], jnp.zeros_like(u[2]), jnp.zeros_like(u[3])]
+        lowest = (u[2] * u[2] + u[3] * u[3]) / 2
+        for free in (3, 4):
+            w = descend(u, s, free)
+            cost = sum((w[j] - u[j]) ** 2 for j in range(4)) / 2 + s * triples(w)
+            best = [jnp.where(cost < lowest, w[j], best[j]) for j in range(4)]
+            lowest = jnp.minimum(cost, lowest)
+
+        back = jnp.sum(jnp.where(place, jnp.stack(best, axis=1)[:, None, :], 0), axis=2)
+        return jnp.sign(z) * back.reshape(z.shape)

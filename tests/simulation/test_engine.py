@@ -1,0 +1,264 @@
+"""Results depend on the seed alone; runs resume bit for bit; failures are told."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+
+import compositefl as cfl
+from compositefl.simulation.sampling import minibatch, participants, threefry
+
+ALGORITHM = cfl.FedNMap(gamma=0.5, local_steps=3, local_lr=0.05)
+
+
+def solve(problem, **options):
+    options = dict(rounds=12, batch_size=4, seed=1, progress=False) | options
+    return cfl.minimize(problem, cfl.L1(0.02), ALGORITHM, **options)
+
+
+def leaves(tree):
+    return [np.asarray(a) for a in jax.tree.leaves(tree)]
+
+
+def assert_same(a, b, tolerance=0.0):
+    for x, y in zip(leaves(a), leaves(b), strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=tolerance)
+
+
+def test_every_core_is_a_device():
+    assert len(jax.devices()) == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize("batch_size", [4, None])
+@pytest.mark.parametrize("participation", [1.0, 3])
+def test_independent_of_devices_and_blocks(network_problem, participation, batch_size):
+    options = dict(participation=participation, batch_size=batch_size, dtype="float64")
+    reference = solve(network_problem, devices=1, **options)
+    for devices in range(1, len(jax.devices()) + 1):
+        for block in (1, 2, None):
+            other = solve(network_problem, devices=devices, client_block=block, **options)
+            assert_same(other.params, reference.params, 1e-12)
+            assert_same(other.clients, reference.clients, 1e-12)
+            assert_same(other.server, reference.server, 1e-12)
+
+
+def test_independent_of_the_evaluation_schedule(network_problem):
+    a = solve(network_problem, eval_every=1)
+    b = solve(network_problem, eval_every=5)
+    assert_same(a.params, b.params)
+    assert list(b.history["round"]) == [0, 5, 10, 12]
+    both = a.history[a.history["round"].isin(b.history["round"])]
+    assert list(both.psi) == list(b.history.psi)
+
+
+def test_trials_are_the_runs_of_their_own_seeds_stream(network_problem):
+    many = solve(network_problem, trials=3)
+    assert sorted(many.history.trial.unique()) == [0, 1, 2]
+    one = solve(network_problem, trials=1)
+    first = jax.tree.map(lambda a: a[0], many.params)
+    assert_same(first, one.params, 1e-6)
+    second = jax.tree.map(lambda a: a[1], many.params)
+    assert (
+        max(np.abs(a - b).max() for a, b in zip(leaves(first), leaves(second), strict=True)) > 1e-4
+    )
+
+
+def test_same_seed_same_result_other_seed_other_result(network_problem):
+    assert_same(solve(network_problem).params, solve(network_problem).params)
+    with pytest.raises(AssertionError):
+        assert_same(solve(network_problem).params, solve(network_problem, seed=2).params, 1e-4)
+
+
+@pytest.mark.parametrize("participation", [1.0, 2])
+def test_resume_is_bit_identical(network_problem, tmp_path, participation):
+    options = dict(participation=participation, trials=2)
+    unbroken = solve(network_problem, rounds=12, eval_every=3, **options)
+    file = tmp_path / "run.ckpt"
+    solve(network_problem, rounds=6, eval_every=3, checkpoint=file, **options)
+    resumed = solve(
+        network_problem, rounds=12, eval_every=3, checkpoint=file, resume=True, **options
+    )
+    assert_same(resumed.params, unbroken.params)
+    assert_same(resumed.clients, unbroken.clients)
+    assert_same(resumed.server, unbroken.server)
+    pd.testing.assert_frame_equal(
+        resumed.history.drop(columns="seconds"), unbroken.history.drop(columns="seconds")
+    )
+
+
+def test_checkpoint_of_another_run_is_refused(network_problem, lasso_problem, tmp_path):
+    file = tmp_path / "run.ckpt"
+    solve(network_problem, checkpoint=file)
+    with pytest.raises(cfl.CompositeFLError, match="exists; pass resume=True"):
+        solve(network_problem, checkpoint=file)
+    with pytest.raises(cfl.CompositeFLError, match="another run: seed is 1 there and 5 here"):
+        solve(network_problem, checkpoint=file, resume=True, seed=5)
+    with pytest.raises(cfl.CompositeFLError, match="belongs to another run"):
+        solve(lasso_problem, checkpoint=file, resume=True)
+    file.write_bytes(b"nonsense")
+    with pytest.raises(cfl.CompositeFLError, match="not a compositefl checkpoint"):
+        solve(network_problem, checkpoint=file, resume=True)
+
+
+def test_tolerance_stops(lasso_problem):
+    result = cfl.minimize(
+        lasso_problem,
+        cfl.L1(0.1),
+        cfl.PGD(lr=0.2),
+        rounds=5000,
+        eval_every=10,
+        tolerance=1e-6,
+        dtype="float64",
+        progress=False,
+    )
+    assert result.stopped == "tolerance"
+    last = result.history.natural_residual_sq.to_numpy() ** 0.5
+    assert last[-1] <= 1e-6 < last[-2]
+
+
+def test_divergence_is_told_and_the_last_finite_model_kept(lasso_problem):
+    wild = cfl.FedNMap(gamma=0.5, local_steps=3, local_lr=50.0)
+    with pytest.warns(RuntimeWarning, match=r"diverged to NaN or infinity in round (\d+)") as told:
+        result = cfl.minimize(lasso_problem, cfl.L1(0.1), wild, rounds=500, progress=False)
+    round_ = int(str(told[0].message).split("round ")[1].split(";")[0])
+    assert result.stopped == "diverged"
+    assert round_ < 100 and result.rounds >= round_
+    assert all(np.isfinite(a).all() for a in leaves(result.params))
+    # The state kept is the one that a run of one round less ends with.
+    shorter = cfl.minimize(lasso_problem, cfl.L1(0.1), wild, rounds=round_ - 1, progress=False)
+    assert_same(result.params, shorter.params)
+
+
+def test_history_columns_and_counts(network_problem):
+    result = solve(network_problem, rounds=6, eval_every=3, participation=2)
+    p = network_problem.parameter_count
+    last = result.history.iloc[-1]
+    assert last["round"] == 6 and last.gradients == 6 * 2 * 3
+    assert last.prox_clients == 6 * 2 * 3 and last.prox_server == 6
+    assert last.bytes_up == 6 * 2 * p * 4 and last.bytes_down == 2 * last.bytes_up
+    assert last.seconds > 0
+    zeros = np.mean(np.concatenate([a.ravel() == 0 for a in leaves(result.params)]))
+    np.testing.assert_allclose(last.zeros, zeros)
+
+
+def test_metrics_against_plain_formulas(lasso_problem):
+    gamma, weight = 0.4, 0.1
+    result = cfl.minimize(
+        lasso_problem,
+        cfl.L1(weight),
+        ALGORITHM,
+        rounds=5,
+        eval_gamma=gamma,
+        dtype="float64",
+        progress=False,
+    )
+    x = result.params
+
+    def gradient(w):
+        return np.mean([a.T @ (a @ w - b) / len(b) for a, b in lasso_problem.clients], axis=0)
+
+    def soft(z):
+        return np.sign(z) * np.maximum(np.abs(z) - gamma * weight, 0.0)
+
+    last = result.history.iloc[-1]
+    loss = np.mean([0.5 * np.mean((a @ x - b) ** 2) for a, b in lasso_problem.clients])
+    z = x - gamma * gradient(x)
+    normal = gradient(soft(z)) + (z - soft(z)) / gamma
+    np.testing.assert_allclose(last.loss, loss, rtol=1e-12)
+    np.testing.assert_allclose(last.psi, loss + weight * np.abs(x).sum(), rtol=1e-12)
+    np.testing.assert_allclose(last.natural_residual_sq, np.sum(((x - soft(z)) / gamma) ** 2))
+    np.testing.assert_allclose(last.normal_map_sq, np.sum(normal**2))
+    ratio = np.abs(x).sum() / np.linalg.norm(x)
+    np.testing.assert_allclose(last.hoyer, (8**0.5 - ratio) / (8**0.5 - 1))
+
+
+def test_size_weights(lasso_problem):
+    result = cfl.minimize(
+        lasso_problem,
+        None,
+        cfl.PGD(lr=0.3),
+        rounds=3000,
+        eval_every=3000,
+        weights="size",
+        dtype="float64",
+        progress=False,
+    )
+    a = np.concatenate([x for x, _ in lasso_problem.clients])
+    b = np.concatenate([y for _, y in lasso_problem.clients])
+    np.testing.assert_allclose(result.params, np.linalg.lstsq(a, b)[0], atol=1e-9)
+
+
+def test_ctrl_c_saves_everything(network_problem, tmp_path):
+    file = tmp_path / "run.ckpt"
+    threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    began = time.monotonic()
+    result = solve(network_problem, rounds=10_000_000, eval_every=1000, checkpoint=file)
+    assert time.monotonic() - began < 60
+    assert result.stopped == "interrupted" and 0 < result.rounds < 10_000_000
+    more = solve(
+        network_problem, rounds=result.rounds + 5, eval_every=1000, checkpoint=file, resume=True
+    )
+    assert_same(
+        more.params, solve(network_problem, rounds=result.rounds + 5, eval_every=1000).params
+    )
+
+
+def test_threefry_is_the_published_cipher():
+    # Known answers of Random123 for Threefry-2x32 with 20 rounds.
+    ones, none = jnp.uint32(0xFFFFFFFF), jnp.uint32(0)
+    zero = threefry(none, none, none, none)
+    assert [int(w) for w in zero] == [0x6B200159, 0x99BA4EFE]
+    full = threefry(ones, ones, ones, ones)
+    assert [int(w) for w in full] == [0x1CB996FC, 0xBB002BE7]
+
+
+def test_minibatch_draws_are_uniform():
+    draws = jax.vmap(lambda step: minibatch(jax.random.key(3), 5, step, 64, 7))(np.arange(1000))
+    counts = np.bincount(np.asarray(draws).ravel(), minlength=7)
+    assert counts.size == 7
+    expected = 64000 / 7
+    assert np.sum((counts - expected) ** 2 / expected) < 22.5  # chi^2, 6 degrees: p = 0.001
+
+
+def test_participants_are_uniform_without_replacement():
+    masks = np.asarray(
+        jax.vmap(lambda k: participants(k, 8, 3))(jax.random.split(jax.random.key(0), 4000))
+    )
+    assert (masks.sum(axis=1) == 3).all()
+    assert np.abs(masks.mean(axis=0) - 3 / 8).max() < 0.03
+
+
+def test_without_all_cores_results_are_the_same(network_problem):
+    """A process with one device follows the same trajectory."""
+    code = """
+        import numpy as np, jax
+        import compositefl as cfl
+        from problems import network
+        assert len(jax.devices()) == 1
+        result = cfl.minimize(network(), cfl.L1(0.02), cfl.FedNMap(gamma=0.5, local_steps=3,
+            local_lr=0.05), rounds=12, batch_size=4, seed=1, dtype="float64", progress=False)
+        print(repr(float(sum(np.abs(a).sum() for a in jax.tree.leaves(result.params)))))
+    """
+    environment = os.environ | {
+        "COMPOSITEFL_DEVICES": "1",
+        "PYTHONPATH": os.path.dirname(os.path.dirname(__file__)),
+    }
+    out = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    here = solve(network_problem, dtype="float64")
+    expected = sum(np.abs(a).sum() for a in leaves(here.params))
+    np.testing.assert_allclose(float(out.stdout), expected, rtol=1e-12)

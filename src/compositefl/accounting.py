@@ -1,23 +1,33 @@
 """What one round costs: messages and prox evaluations, counted from the algorithm itself."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
-from compositefl.algorithms.base import Algorithm
+from compositefl.algorithms.base import Algorithm, message_bytes
 from compositefl.component import component, replace, static
 from compositefl.regularizers.base import Regularizer
 from compositefl.vector import Vector
 
 
 class RoundCost(NamedTuple):
-    """Per round: bytes and prox evaluations of one client, prox evaluations of the server."""
+    """What one visit of one client costs, one of its local steps, and one round of the server."""
 
     bytes_down: int
     bytes_up: int
-    prox_client: int
+    prox_visit: int  # prox evaluations of a client outside its local steps
+    prox_step: int  # ... in each local step
     prox_server: int
-    gradients: int  # gradient calls of one client
+    gradients_visit: int  # full gradients at the start of a round
+    gradients_step: int
+    steps: int  # local steps of a visit, as a rule
+
+    @property
+    def prox_client(self) -> int:
+        """Prox evaluations of a client in a round."""
+        return self.prox_visit + self.steps * self.prox_step
 
 
 class _Counter:
@@ -46,11 +56,6 @@ class _Counted(Regularizer):
         return self.inner.prox(z, t)
 
 
-def message_bytes(message: Any) -> int:
-    """Bytes of all arrays in a message."""
-    return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(message))
-
-
 def round_cost(algorithm: Algorithm, x0: Any) -> RoundCost:
     """Trace one round of `algorithm` from parameters like `x0`, and count."""
     counter = _Counter()
@@ -67,19 +72,32 @@ def round_cost(algorithm: Algorithm, x0: Any) -> RoundCost:
         method = replace(algorithm, regularizer=_Counted(algorithm.regularizer, counter))
         server, client = method.init_server(start), method.init_client(start)
         message = counted("broadcast", method.broadcast, server)
-        local = counted("begin", method.begin, message, client)
-        point = counted("query", method.query, local, 0)
-        local = counted("step", method.step, local, point, 0)
+        extras = {n: jax.random.key(0) if n == "key" else start for n in method.needs}
+        local = counted("begin", partial(method.begin, **extras), message, client)
+        points = counted("query", method.query, local, 0)
+        counts["points"] = len(points) if isinstance(points, tuple) else 1
+        gradient = jax.tree.map(
+            lambda p: (jnp.zeros(()), p) if method.wants_values else p,
+            points,
+            is_leaf=lambda node: isinstance(node, Vector),
+        )
+        local = counted("step", method.step, local, gradient, 0)
         upload, _ = counted("finish", method.finish, local, steps)
         server = counted("update", method.update, server, upload, 1.0)
         counted("model", method.model, server)
         return message, upload
 
-    message, upload = jax.eval_shape(trace, Vector(x0))
+    start = jax.eval_shape(lambda: Vector(x0))
+    message, upload = jax.eval_shape(trace, start)
+    # The mean of the full gradients takes an exchange of its own before the local steps.
+    opening = message_bytes(start) if "mean_full_gradient" in algorithm.needs else 0
     return RoundCost(
-        bytes_down=message_bytes(message),
-        bytes_up=message_bytes(upload),
-        prox_client=counts["begin"] + steps * (counts["query"] + counts["step"]) + counts["finish"],
+        bytes_down=message_bytes(message) + opening,
+        bytes_up=algorithm.upload_bytes(upload) + opening,
+        prox_visit=counts["begin"] + counts["finish"],
+        prox_step=counts["query"] + counts["step"],
         prox_server=counts["broadcast"] + counts["update"] + counts["model"],
-        gradients=steps,
+        gradients_visit=len(algorithm.needs & {"full_gradient", "mean_full_gradient"}),
+        gradients_step=counts["points"],
+        steps=steps,
     )

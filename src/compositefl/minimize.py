@@ -28,6 +28,7 @@ from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.elementary import Zero
 from compositefl.result import Result
 from compositefl.simulation.engine import Simulation
+from compositefl.simulation.rounds import Conditions
 from compositefl.vector import unwrap
 
 METRICS = (  # columns of the history, in this order
@@ -55,6 +56,9 @@ def minimize(
     eval_every: int | None = None,
     eval_gamma: float = 1.0,
     participation: float | int = 1.0,
+    replacement: bool = False,
+    dropout: float = 0.0,
+    stragglers: float = 0.0,
     weights: str = "uniform",
     dtype: str = "float32",
     tolerance: float | None = None,
@@ -71,6 +75,9 @@ def minimize(
     eval_every: rounds between two rows of the history, by default about fifty rows.
     eval_gamma: the one prox parameter at which natural residual and normal map are measured.
     participation: share of the clients in a round (a float), or their number (an int).
+    replacement: draw the clients of a round with replacement; one drawn twice counts twice.
+    dropout: probability that a client's upload is lost after it has computed.
+    stragglers: probability that a client finishes only some (1 to Q - 1) of its local steps.
     weights: "uniform" as in the papers, or "size" to weigh clients by their samples.
     tolerance: stop when the norm of the natural residual is at most this in every trial.
     checkpoint, resume: a file for all state; resume=True goes on from it where it exists.
@@ -97,6 +104,9 @@ def minimize(
         "trials": trials,
         "eval_gamma": eval_gamma,
         "participation": participation,
+        "replacement": replacement,
+        "dropout": dropout,
+        "stragglers": stragglers,
         "weights": weights,
         "dtype": dtype,
     }
@@ -110,6 +120,8 @@ def minimize(
             count=count,
             weights=_client_weights(problem, weights),
             dtype=dtype,
+            replacement=replacement,
+            conditions=Conditions(dropout or None, stragglers or None),
             devices=devices,
             block=client_block,
         )
@@ -148,17 +160,20 @@ class _Run:
     def keep(self, path: Path, fingerprint: dict[str, Any], resume: bool) -> None:
         """Keep checkpoints in `path`, and go on from the one that is there."""
         if resume and path.exists():
-            saved = checkpoints.load(path, fingerprint, self.simulation.state())
-            self.simulation.restore(saved.state, saved.round)
+            saved = checkpoints.load(path, fingerprint, self.progress())
+            state, work = saved.state
+            self.simulation.restore(state, work, saved.round)
             self.seconds, self.history = saved.seconds, saved.history
 
         def save() -> None:
-            now = Checkpoint(
-                self.simulation.state(), self.simulation.round, self.seconds, self.history
-            )
+            now = Checkpoint(self.progress(), self.simulation.round, self.seconds, self.history)
             checkpoints.save(path, fingerprint, now)
 
         self.save = save
+
+    def progress(self) -> Any:
+        """What `Simulation.restore` needs."""
+        return self.simulation.state(), self.simulation.work
 
     def loop(
         self,
@@ -223,14 +238,14 @@ class _Run:
     def evaluate(self) -> None:
         """Add one row a trial to the history."""
         simulation, cost = self.simulation, self.cost
-        visits = simulation.round * simulation.program.count  # client rounds so far
+        work = simulation.work
         measured = simulation.evaluate(self.eval_gamma)
-        for trial in range(len(simulation.diverged)):
+        for trial, (visits, steps) in enumerate(zip(*map(np.ndarray.tolist, work), strict=True)):
             row: dict[str, float] = {"round": simulation.round, "trial": trial}
             row |= {name: float(measured[name][trial]) for name in METRICS if name in measured}
             row |= {
-                "gradients": visits * cost.gradients,
-                "prox_clients": visits * cost.prox_client,
+                "gradients": visits * cost.gradients_visit + steps * cost.gradients_step,
+                "prox_clients": visits * cost.prox_visit + steps * cost.prox_step,
                 "prox_server": simulation.round * cost.prox_server,
                 "bytes_up": visits * cost.bytes_up,
                 "bytes_down": visits * cost.bytes_down,
@@ -269,6 +284,14 @@ def _check(
         raise CompositeFLError(f"weights='{weights}' must be 'uniform' or 'size'")
     if dtype not in ("float32", "float64"):
         raise CompositeFLError(f"dtype='{dtype}' must be 'float32' or 'float64'")
+    for name in ("dropout", "stragglers"):
+        if not 0 <= given[name] < 1:
+            raise CompositeFLError(f"{name}={given[name]} must be a probability in [0, 1)")
+    if given["stragglers"] and algorithm.needs_all_steps:
+        raise CompositeFLError(
+            f"stragglers={given['stragglers']}: {type(algorithm).__name__} needs all local steps "
+            f"of every client, because {algorithm.needs_all_steps}"
+        )
     if given["devices"] is not None and given["devices"] > len(jax.devices()):
         raise CompositeFLError(
             f"devices={given['devices']} but this process has {len(jax.devices())}"
@@ -276,10 +299,18 @@ def _check(
     algorithm.check()
     algorithm.regularizer.check_tree(problem.params)
     algorithm.regularizer.check_prox("eval_gamma", given["eval_gamma"])
-    return _client_count(problem, algorithm, participation)
+    count = _client_count(problem, participation)
+    whole = count == len(problem.sizes) and not given["replacement"] and not given["dropout"]
+    if algorithm.needs_everyone and not whole:
+        raise CompositeFLError(
+            f"participation={participation}, replacement={given['replacement']}, "
+            f"dropout={given['dropout']}: {type(algorithm).__name__} needs all clients in every "
+            f"round, because {algorithm.needs_everyone}"
+        )
+    return count
 
 
-def _client_count(problem: Problem, algorithm: Algorithm, participation: float | int) -> int:
+def _client_count(problem: Problem, participation: float | int) -> int:
     clients = len(problem.sizes)
     if isinstance(participation, bool) or not isinstance(participation, (int, float)):
         raise CompositeFLError(f"participation={participation!r} must be a number")
@@ -296,11 +327,6 @@ def _client_count(problem: Problem, algorithm: Algorithm, participation: float |
         if not 1 <= participation <= clients:
             raise CompositeFLError(f"participation={participation} must be in 1..{clients} clients")
         count = participation
-    if count < clients and algorithm.needs_everyone:
-        raise CompositeFLError(
-            f"participation={participation}: {type(algorithm).__name__} needs all clients in "
-            f"every round, because {algorithm.needs_everyone}"
-        )
     return count
 
 

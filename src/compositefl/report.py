@@ -44,12 +44,13 @@ def final(history: "pd.DataFrame") -> dict[str, float]:
 
 def table(histories: Mapping[str, "pd.DataFrame"], *, title: str = "") -> "Table":
     """Final values of each method, means over the trials. Print it with `rich.print`."""
+    from rich import box
     from rich.table import Table
     from rich.text import Text
 
     finals = {label: final(history) for label, history in histories.items()}
     columns = [c for c in COLUMNS if any(c.name in row for row in finals.values())]
-    out = Table(title=title or None, title_justify="left")
+    out = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     out.add_column("method")
     for column in columns:
         out.add_column(column.heading, justify="right", no_wrap=True)

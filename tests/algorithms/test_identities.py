@@ -218,4 +218,4 @@ def test_costs_match_the_overview_table(kind):
     assert cost.bytes_up == up * vector
     assert cost.prox_client == prox_client(9)
     assert cost.prox_server == prox_server
-    assert cost.gradients == 9
+    assert cost.steps == 9 and cost.gradients_step == 1 and cost.gradients_visit == 0

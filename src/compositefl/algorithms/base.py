@@ -12,6 +12,11 @@ from compositefl.regularizers.elementary import Zero
 from compositefl.vector import Vector
 
 
+def message_bytes(message: Any) -> int:
+    """Bytes of all arrays in a message."""
+    return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(message))
+
+
 @component
 class Algorithm:
     """A federated method as pure functions; an engine owns the loop, the data and the network.
@@ -31,8 +36,14 @@ class Algorithm:
 
     paper: ClassVar[str] = ""
     covers: ClassVar[str] = ""  # the class of problems that the paper treats
-    exact_gradients: ClassVar[bool] = False  # needs full local gradients
+    # What the engine must know. Reasons are sentences for error messages.
+    exact_gradients: ClassVar[bool] = False  # every gradient is a full local gradient
+    one_minibatch: ClassVar[bool] = False  # the same minibatch for all steps of a round
+    wants_values: ClassVar[bool] = False  # `step` gets (loss, gradient) instead of the gradient
+    stops_early: ClassVar[bool] = False  # `finished` may end a client's round early
+    needs: ClassVar[frozenset[str]] = frozenset()  # extra arguments of `begin`, see there
     needs_everyone: ClassVar[str] = ""  # why it cannot run with a part of the clients
+    needs_all_steps: ClassVar[str] = ""  # why no client may stop before its last step
 
     _: KW_ONLY
     regularizer: Regularizer = field(default=Zero(), repr=False)
@@ -49,6 +60,10 @@ class Algorithm:
         """Gradient steps that a client takes in one round."""
         return 1
 
+    def draw_steps(self, key: Any) -> Any:
+        """The number of steps of this round, the same for all clients; may be random."""
+        return self.steps
+
     def init_server(self, x0: Vector) -> Any:
         raise NotImplementedError
 
@@ -60,16 +75,32 @@ class Algorithm:
         """What goes down the wire to every client of the round."""
         raise NotImplementedError
 
+    def anchor(self, message: Any) -> Vector:
+        """The point of the full gradients that `needs` names."""
+        raise NotImplementedError
+
     def begin(self, message: Any, client: Any) -> Any:
-        """The client's local state at the start of a round."""
+        """The client's local state at the start of a round.
+
+        Keyword arguments that a class may ask for in `needs`: "key", a random key of its own;
+        "full_gradient", the client's gradient over all its samples at `anchor(message)`;
+        "mean_full_gradient", the mean of those over the round's clients (one more exchange).
+        """
         raise NotImplementedError
 
-    def query(self, local: Any, l: Any) -> Vector:
-        """The point where the l-th gradient of the round is wanted."""
+    def query(self, local: Any, l: Any) -> Any:
+        """The point where the l-th gradient of the round is wanted, or a tuple of points.
+
+        All points of one step are answered on the same minibatch.
+        """
         raise NotImplementedError
 
-    def step(self, local: Any, gradient: Vector, l: Any) -> Any:
-        """The local state after the l-th local step."""
+    def step(self, local: Any, gradient: Any, l: Any) -> Any:
+        """The local state after the l-th local step; `gradient` is shaped like the query."""
+        raise NotImplementedError
+
+    def finished(self, local: Any) -> Any:
+        """Whether the client may stop before its last step, for a class that `stops_early`."""
         raise NotImplementedError
 
     def finish(self, local: Any, steps: Any) -> tuple[Any, Any]:
@@ -90,6 +121,10 @@ class Algorithm:
     def model(self, server: Any) -> Vector:
         """The model for the user: a point that comes out of a prox."""
         raise NotImplementedError
+
+    def upload_bytes(self, upload: Any) -> int:
+        """Bytes of an upload on the wire; less than its arrays hold if it is compressed."""
+        return message_bytes(upload)
 
 
 @component

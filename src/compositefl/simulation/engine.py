@@ -22,11 +22,21 @@ from compositefl.simulation.placement import (
     place,
     replicated,
 )
-from compositefl.simulation.rounds import Program, RunState, initial_state, run_rounds
+from compositefl.simulation.rounds import (
+    Conditions,
+    Program,
+    RunState,
+    Work,
+    initial_state,
+    run_rounds,
+)
 
 # Numbers that one client array may hold at a time on a device, 256 MB in float32. Clients and
 # runs beyond it wait their turn.
 WORKING_SET = 2**26
+
+
+RELIABLE = Conditions()
 
 
 class Simulation:
@@ -47,6 +57,8 @@ class Simulation:
         count: int,
         weights: np.ndarray,
         dtype: Any,
+        replacement: bool = False,
+        conditions: Conditions = RELIABLE,
         devices: int | None = None,
         block: int | None = None,
     ):
@@ -66,7 +78,11 @@ class Simulation:
             equal=bool(np.all(problem.sizes == problem.sizes[0])),
             batch_size=batch_size,
             count=count,
+            replacement=replacement,
             block=block or int(np.clip(WORKING_SET // size, 1, rows)),
+        )
+        self.conditions = Conditions(
+            *(None if c is None else self.dtype.type(c) for c in conditions)
         )
         self.placed = self._placed(weights)
         self.test = self._test()
@@ -107,6 +123,11 @@ class Simulation:
         return {k: np.concatenate([np.asarray(r[k]) for r in rows]) for k in rows[0]}
 
     @property
+    def work(self) -> Work:
+        """Visits of clients and local steps so far, one entry a run."""
+        return _concatenate([group.work for group in self.groups])
+
+    @property
     def diverged(self) -> np.ndarray:
         """For every run the round in which it left the finite numbers, -1 if it did not."""
         return np.concatenate([np.asarray(group.state.diverged) for group in self.groups])
@@ -127,11 +148,12 @@ class Simulation:
         ]
         return _concatenate(states)
 
-    def restore(self, state: RunState, round_: int) -> None:
-        """Continue from what `state` returned at round `round_`."""
+    def restore(self, state: RunState, work: Work, round_: int) -> None:
+        """Continue from what `state` and `work` were at round `round_`."""
         at = 0
         for group in self.groups:
-            part = jax.tree.map(lambda a, at=at, g=group: np.asarray(a)[at : at + g.size], state)
+            cut = slice(at, at + group.size)
+            part, group.work = jax.tree.map(lambda a, cut=cut: np.asarray(a)[cut], (state, work))
             group.state = RunState(
                 replicated(self.layout.mesh, part.server),
                 self.layout.to_rows(part.clients),
@@ -183,11 +205,13 @@ class Group:
         self.trials = replicated(mesh, np.asarray(trials, np.int32))
         server, clients = _initial(sim.layout, self.algorithms, sim.problem.start(dtype))
         self.state = RunState(server, clients, replicated(mesh, np.full(self.size, -1, np.int32)))
+        self.work = Work(np.zeros(self.size, int), np.zeros(self.size, int))
 
     def advance(self, start: int, stop: int) -> None:
-        self.state, _ = run_rounds(
+        self.state, made = run_rounds(
             self.sim.program,
             self.sim.placed,
+            self.sim.conditions,
             self.algorithms,
             self.trials,
             np.uint32(self.sim.seed),
@@ -195,6 +219,7 @@ class Group:
             np.int32(start),
             np.int32(stop),
         )
+        self.work = jax.tree.map(lambda a, b: a + np.asarray(b), self.work, made)
 
     def models(self) -> Any:
         return _models(self.algorithms, self.state.server)

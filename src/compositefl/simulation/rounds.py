@@ -15,7 +15,15 @@ from jax.sharding import PartitionSpec as P
 
 from compositefl.algorithms.base import Algorithm
 from compositefl.simulation.placement import AXIS, ClientInfo, Layout, Placed
-from compositefl.simulation.sampling import Stream, minibatch, participants, round_key, trial_key
+from compositefl.simulation.sampling import (
+    Stream,
+    lost,
+    minibatch,
+    participants,
+    round_key,
+    straggler_steps,
+    trial_key,
+)
 from compositefl.vector import Vector
 
 
@@ -29,8 +37,21 @@ class Program:
     largest: int  # samples of the largest client
     equal: bool  # all clients hold the same number of samples
     batch_size: int | None
-    count: int  # clients in a round
+    count: int  # clients drawn in a round
+    replacement: bool
     block: int  # clients worked on at the same time, on one device
+
+    @property
+    def everyone(self) -> bool:
+        """All clients take part in every round."""
+        return self.count == self.clients and not self.replacement
+
+
+class Conditions(NamedTuple):
+    """What goes wrong on the way; None: nothing."""
+
+    dropout: Any = None  # probability that an upload is lost
+    stragglers: Any = None  # probability that a client finishes only some of its steps
 
 
 class RunState(NamedTuple):
@@ -39,6 +60,13 @@ class RunState(NamedTuple):
     server: Any
     clients: Any  # second axis: rows of the layout
     diverged: Any  # round in which the run left the finite numbers, -1 if it did not
+
+
+class Work(NamedTuple):
+    """What the clients did, summed over them: for the accounts."""
+
+    visits: Any
+    steps: Any
 
 
 def initial_state(algorithm: Algorithm, x0: Any, rows: int) -> tuple[Any, Any]:
@@ -50,17 +78,17 @@ def initial_state(algorithm: Algorithm, x0: Any, rows: int) -> tuple[Any, Any]:
 
 
 def full_gradient(program: Program, params: Any, samples: Any, info: ClientInfo) -> Any:
-    """Gradient of one client's mean loss over all its samples."""
+    """Value and gradient of one client's mean loss over all its samples."""
     if program.equal:
         batch = jax.tree.map(
             lambda a: lax.dynamic_slice_in_dim(a, info.start, program.largest), samples
         )
-        return jax.grad(program.loss)(params, batch)
+        return jax.value_and_grad(program.loss)(params, batch)
     # Smaller clients read on into their neighbours' samples, which get weight 0.
     offset = jnp.arange(program.largest, dtype=jnp.int32)
     batch = jax.tree.map(lambda a: a.at[info.start + offset].get(mode="clip"), samples)
     weight = jnp.where(offset < info.size, 1.0 / info.size, 0.0)
-    return jax.grad(weighted_loss, argnums=1)(program.loss, params, batch, weight)
+    return jax.value_and_grad(weighted_loss, argnums=1)(program.loss, params, batch, weight)
 
 
 def weighted_loss(loss: Callable[[Any, Any], Any], params: Any, batch: Any, weight: Any) -> Any:
@@ -71,80 +99,213 @@ def weighted_loss(loss: Callable[[Any, Any], Any], params: Any, batch: Any, weig
     return jnp.sum(jnp.where(weight > 0, losses * weight.astype(losses.dtype), 0.0))
 
 
+class Oracle(NamedTuple):
+    """One client's gradients in one round."""
+
+    program: Program
+    samples: Any
+    key: jax.Array  # of the minibatches
+    info: ClientInfo
+
+    def full(self, point: Vector) -> Vector:
+        """Gradient over all samples of the client."""
+        return Vector(full_gradient(self.program, point.tree, self.samples, self.info)[1])
+
+    def __call__(self, point: Vector, step: Any, value: bool) -> Any:
+        """Gradient for a local step; with the loss in front of it if `value`."""
+        if self.program.batch_size is None:
+            loss, gradient = full_gradient(self.program, point.tree, self.samples, self.info)
+        else:
+            size, info = self.program.batch_size, self.info
+            draws = info.start + minibatch(self.key, info.id, step, size, info.size)
+            batch = jax.tree.map(lambda a: a.at[draws].get(mode="promise_in_bounds"), self.samples)
+            loss, gradient = jax.value_and_grad(self.program.loss)(point.tree, batch)
+        return (loss, Vector(gradient)) if value else Vector(gradient)
+
+
 def client_round(
-    program: Program,
-    samples: Any,
-    key: jax.Array,
     algorithm: Algorithm,
+    oracle: Oracle,
+    steps: Any,
     message: Any,
     state: Any,
-    info: ClientInfo,
-) -> tuple[Any, Any]:
-    """(upload, new private state) of one client."""
+    extras: dict[str, Any],
+) -> tuple[Any, Any, Any]:
+    """(upload, new private state, local steps taken) of one client that may take `steps` steps."""
+    if "full_gradient" in algorithm.needs:
+        extras = extras | {"full_gradient": oracle.full(algorithm.anchor(message))}
+    local = algorithm.begin(message, state, **extras)
 
-    def gradient(point: Vector, l: Any) -> Vector:
-        if program.batch_size is None:
-            return Vector(full_gradient(program, point.tree, samples, info))
-        draws = info.start + minibatch(key, info.id, l, program.batch_size, info.size)
-        batch = jax.tree.map(lambda a: a.at[draws].get(mode="promise_in_bounds"), samples)
-        return Vector(jax.grad(program.loss)(point.tree, batch))
+    def local_step(carry: Any) -> Any:
+        l, local = carry
+        at = 0 if algorithm.one_minibatch else l
+        gradient = jax.tree.map(
+            lambda point: oracle(point, at, algorithm.wants_values),
+            algorithm.query(local, l),
+            is_leaf=lambda node: isinstance(node, Vector),
+        )
+        return l + 1, algorithm.step(local, gradient, l)
 
-    def local_step(l: Any, local: Any) -> Any:
-        return algorithm.step(local, gradient(algorithm.query(local, l), l), l)
+    def goes_on(carry: Any) -> Any:
+        l, local = carry
+        return (l < steps) & ~algorithm.finished(local) if algorithm.stops_early else l < steps
 
-    steps = algorithm.steps
-    local = lax.fori_loop(0, steps, local_step, algorithm.begin(message, state))
-    return algorithm.finish(local, steps)
+    taken, local = lax.while_loop(goes_on, local_step, (jnp.int32(0), local))
+    upload, new = algorithm.finish(local, taken)
+    return upload, new, taken
 
 
 def weighted_sum(weight: jax.Array, uploads: Any) -> Any:
     """Sum over the leading axis, each row times its weight."""
 
     def leaf_sum(leaf: jax.Array) -> jax.Array:
-        column = weight.reshape(-1, *[1] * (leaf.ndim - 1)).astype(leaf.dtype)
-        return jnp.sum(leaf * column, axis=0)
+        return jnp.sum(leaf * _column(weight, leaf).astype(leaf.dtype), axis=0)
 
     return jax.tree.map(leaf_sum, uploads)
+
+
+class Attendance(NamedTuple):
+    """Who takes part in a round and how far: one row a client of this device."""
+
+    times: Any  # how often the client was drawn; 0: it does not take part
+    steps: Any  # local steps it can make
+    arrived: Any  # its upload reaches the server; None: every upload does
+
+
+def attendance(
+    program: Program, conditions: Conditions, key: jax.Array, t: Any, info: ClientInfo, steps: Any
+) -> Attendance:
+    """Draw the round's participants, stragglers and lost uploads."""
+    times = (info.weight > 0).astype(jnp.int32)
+    if not program.everyone:
+        draw = participants(
+            round_key(key, Stream.PARTICIPANTS, t),
+            program.clients,
+            program.count,
+            program.replacement,
+        )
+        times *= draw[info.id]
+    arrived = None
+    if conditions.dropout is not None:
+        at = round_key(key, Stream.LOST, t)
+        arrived = jax.vmap(lambda i: ~lost(at, i, conditions.dropout))(info.id)
+    if conditions.stragglers is not None:
+        at = round_key(key, Stream.STRAGGLERS, t)
+        steps = jax.vmap(lambda i: straggler_steps(at, i, conditions.stragglers, steps))(info.id)
+    return Attendance(times, steps, arrived)
 
 
 def one_round(
     program: Program,
     placed: Placed,
+    conditions: Conditions,
     t: Any,
     algorithm: Algorithm,
     server: Any,
     clients: Any,
     key: jax.Array,
-) -> tuple[Any, Any]:
+) -> tuple[Any, Any, Work]:
     """One round of one run, on this device's share of the clients."""
     info = placed.info
-    rows = program.layout.rows
-    work = partial(
-        client_round,
-        program,
-        placed.samples,
-        round_key(key, Stream.MINIBATCH, t),
-        algorithm,
-        algorithm.broadcast(server),
-    )
-    everyone = program.count == program.clients
-    if everyone and program.block >= rows:
-        uploads, clients = jax.vmap(work)(clients, info)
-        total = weighted_sum(info.weight, uploads)
-        weight = jnp.sum(info.weight)
-    else:
-        chosen = info.weight > 0
-        if not everyone:
-            draw = participants(
-                round_key(key, Stream.PARTICIPANTS, t), program.clients, program.count
-            )
-            chosen &= draw[info.id]
-        total, clients = in_blocks(program, work, clients, info, chosen)
-        weight = jnp.sum(jnp.where(chosen, info.weight, 0.0))
+    message = algorithm.broadcast(server)
+    steps = algorithm.draw_steps(round_key(key, Stream.SHARED, t))
+    present = attendance(program, conditions, key, t, info, steps)
+    minibatch_key = round_key(key, Stream.MINIBATCH, t)
+    client_key = round_key(key, Stream.CLIENT, t)
+    extras: dict[str, Any] = {}
 
-    total, weight, everything = lax.psum((total, weight, jnp.sum(info.weight)), AXIS)
-    mean = jax.tree.map(lambda a: a / weight.astype(a.dtype), total)
-    return algorithm.update(server, mean, weight / everything), clients
+    if "mean_full_gradient" in algorithm.needs:  # an exchange of its own before the local steps
+
+        def open_round(state: Any, info: ClientInfo, steps: Any) -> Any:
+            oracle = Oracle(program, placed.samples, minibatch_key, info)
+            return oracle.full(algorithm.anchor(message)), state, 0
+
+        everyone = present._replace(arrived=None)
+        opening, _, _ = visit(program, open_round, clients, info, everyone)
+        extras["mean_full_gradient"] = mean_over_clients(opening, info, everyone)
+
+    def work(state: Any, info: ClientInfo, steps: Any) -> Any:
+        oracle = Oracle(program, placed.samples, minibatch_key, info)
+        own = dict(extras)
+        if "key" in algorithm.needs:
+            own["key"] = jax.random.fold_in(client_key, info.id)
+        return client_round(algorithm, oracle, steps, message, state, own)
+
+    total, clients, taken = visit(program, work, clients, info, present)
+    accepted = (
+        present
+        if present.arrived is None
+        else present._replace(times=present.times * present.arrived)
+    )
+    mean = mean_over_clients(total, info, accepted)
+    share, everything = lax.psum((share_of(info, accepted), jnp.sum(info.weight)), AXIS)
+    new = algorithm.update(server, mean, share / everything)
+    if conditions.dropout is not None:  # every upload may be lost: then nothing happens
+        new = jax.tree.map(lambda a, b: jnp.where(share > 0, a, b), new, server)
+    made = lax.psum(Work(jnp.sum(present.times > 0, dtype=jnp.int32), taken), AXIS)
+    return new, clients, made
+
+
+def share_of(info: ClientInfo, present: Attendance) -> jax.Array:
+    """Weight that the present clients of this device carry."""
+    return jnp.sum(info.weight * present.times.astype(info.weight.dtype))
+
+
+def mean_over_clients(total: Any, info: ClientInfo, present: Attendance) -> Any:
+    """The weighted mean over the clients of all devices, from this device's weighted sum."""
+    total, weight = lax.psum((total, share_of(info, present)), AXIS)
+    return jax.tree.map(lambda a: a / weight.astype(a.dtype), total)
+
+
+def visit(
+    program: Program, work: Callable[..., Any], clients: Any, info: ClientInfo, present: Attendance
+) -> tuple[Any, Any, Any]:
+    """Let the present clients work: (weighted sum of the uploads that arrive, states, steps).
+
+    A client's new state is kept only if its upload arrived: else it would drift away from what
+    the server believes.
+    """
+    rows, block = program.layout.rows, program.block
+    reliable = present.arrived is None
+
+    def batch(states: Any, info: ClientInfo, here: Attendance) -> Any:
+        over = (0, 0, 0 if jnp.ndim(here.steps) else None)  # steps differ only with stragglers
+        uploads, new, taken = jax.vmap(work, in_axes=over)(states, info, here.steps)
+        counted = here.times if reliable else here.times * here.arrived
+        if not reliable:
+            new = jax.tree.map(lambda a, b: jnp.where(_column(here.arrived, a), a, b), new, states)
+        total = weighted_sum(info.weight * counted.astype(info.weight.dtype), uploads)
+        return total, new, jnp.sum(jnp.where(here.times > 0, taken, 0), dtype=jnp.int32)
+
+    if program.everyone and block >= rows:
+        return batch(clients, info, present)
+
+    # Only the present rows, `block` at a time: this bounds memory and skips the absent.
+    chosen = present.times > 0
+    queue = jnp.concatenate([jnp.argsort(~chosen, stable=True), jnp.full(block, rows)])
+    count = jnp.sum(chosen)
+    zero = jax.tree.map(
+        lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(batch, clients, info, present)
+    )
+
+    def body(j: Any, carry: Any) -> Any:
+        total, clients, taken = carry
+        at = lax.dynamic_slice_in_dim(queue, j * block, block)
+        real = j * block + jnp.arange(block) < count
+        at = jnp.where(real, at, rows)  # row `rows` does not exist: nobody
+        read = lambda a: a.at[at].get(mode="clip") if jnp.ndim(a) else a  # noqa: E731
+        here = jax.tree.map(read, present)
+        here = here._replace(times=jnp.where(real, here.times, 0))
+        part, new, some = batch(jax.tree.map(read, clients), jax.tree.map(read, info), here)
+        clients = jax.tree.map(lambda a, b: a.at[at].set(b, mode="drop"), clients, new)
+        return jax.tree.map(jnp.add, total, part), clients, taken + some
+
+    return lax.fori_loop(0, (count + block - 1) // block, body, (zero[0], clients, zero[2]))
+
+
+def _column(mask: jax.Array, like: jax.Array) -> jax.Array:
+    """A mask over the leading axis, shaped to broadcast against `like`."""
+    return mask.reshape(-1, *[1] * (like.ndim - 1))
 
 
 def is_finite(tree: Any) -> jax.Array:
@@ -152,81 +313,64 @@ def is_finite(tree: Any) -> jax.Array:
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(a)) for a in jax.tree.leaves(tree)]))
 
 
-def in_blocks(
-    program: Program, work: Callable[..., Any], clients: Any, info: ClientInfo, chosen: jax.Array
-) -> tuple[Any, Any]:
-    """Work on the chosen rows only, `program.block` at a time: bounds memory, skips the others."""
-    rows, block = program.layout.rows, program.block
-    first = jnp.argsort(~chosen, stable=True)
-    queue = jnp.concatenate([first, jnp.full(block, rows)])
-    count = jnp.sum(chosen)
-    upload = jax.eval_shape(lambda c, i: jax.vmap(work)(c, i)[0], clients, info)
-    zero = jax.tree.map(lambda a: jnp.zeros(a.shape[1:], a.dtype), upload)
-
-    def body(j: Any, carry: Any) -> Any:
-        total, clients = carry
-        at = lax.dynamic_slice_in_dim(queue, j * block, block)
-        at = jnp.where(j * block + jnp.arange(block) < count, at, rows)  # `rows`: nobody
-        read = lambda a: a.at[at].get(mode="clip")  # noqa: E731
-        mine = jax.tree.map(read, info)
-        uploads, new = jax.vmap(work)(jax.tree.map(read, clients), mine)
-        part = weighted_sum(jnp.where(at < rows, mine.weight, 0.0), uploads)
-        clients = jax.tree.map(lambda a, b: a.at[at].set(b, mode="drop"), clients, new)
-        return jax.tree.map(jnp.add, total, part), clients
-
-    return lax.fori_loop(0, (count + block - 1) // block, body, (zero, clients))
-
-
 def _run(
     program: Program,
     placed: Placed,
+    conditions: Conditions,
     algorithms: Algorithm,
     trials: jax.Array,
     seed: Any,
     state: RunState,
     start: Any,
     stop: Any,
-) -> tuple[RunState, Any]:
+) -> tuple[RunState, Work]:
     """Rounds start, ..., stop - 1 of every run; ends early when all runs have diverged."""
     keys = jax.vmap(trial_key, in_axes=(None, 0))(seed, trials)
 
-    def advance(t: Any, algorithm: Algorithm, key: jax.Array, state: RunState) -> RunState:
-        server, clients = one_round(program, placed, t, algorithm, state.server, state.clients, key)
+    def advance(
+        t: Any, algorithm: Algorithm, key: jax.Array, state: RunState
+    ) -> tuple[RunState, Work]:
+        server, clients, made = one_round(
+            program, placed, conditions, t, algorithm, state.server, state.clients, key
+        )
         # A run that diverges keeps the server state of its last finite round.
         diverged = jnp.where((state.diverged < 0) & ~is_finite(server), t, state.diverged)
         server = jax.tree.map(
             lambda new, old: jnp.where(diverged < 0, new, old), server, state.server
         )
-        return RunState(server, clients, diverged)
+        return RunState(server, clients, diverged), made
 
     def body(carry: Any) -> Any:
-        t, state = carry
-        return t + 1, jax.vmap(partial(advance, t))(algorithms, keys, state)
+        t, state, work = carry
+        state, made = jax.vmap(partial(advance, t))(algorithms, keys, state)
+        return t + 1, state, jax.tree.map(jnp.add, work, made)
 
     def go_on(carry: Any) -> Any:
         return (carry[0] < stop) & jnp.any(carry[1].diverged < 0)
 
-    t, state = lax.while_loop(go_on, body, (start, state))
-    return state, t
+    none = jnp.zeros(trials.shape, jnp.int32)
+    _, state, work = lax.while_loop(go_on, body, (start, state, Work(none, none)))
+    return state, work
 
 
 @partial(jax.jit, static_argnames="program", donate_argnames="state")
 def run_rounds(
     program: Program,
     placed: Placed,
+    conditions: Conditions,
     algorithms: Algorithm,
     trials: jax.Array,
     seed: Any,
     state: RunState,
     start: Any,
     stop: Any,
-) -> tuple[RunState, Any]:
-    """Advance all runs from round `start` to round `stop`; (new state, round reached)."""
+) -> tuple[RunState, Work]:
+    """Advance all runs from round `start` to round `stop`; the new state and the work done."""
     rows = RunState(P(), P(None, AXIS), P())
     return jax.shard_map(
         partial(_run, program),
         mesh=program.layout.mesh,
-        in_specs=(P(AXIS), P(), P(), P(), rows, P(), P()),
+        in_specs=(P(AXIS), P(), P(), P(), P(), rows, P(), P()),
         out_specs=(rows, P()),
         check_vma=False,
-    )(placed, algorithms, trials, seed, state, start, stop)
+    )(placed, conditions, algorithms, trials, seed, state, start, stop)

@@ -16,6 +16,10 @@ class Stream(IntEnum):
 
     MINIBATCH = 0
     PARTICIPANTS = 1
+    LOST = 2  # uploads that do not arrive
+    STRAGGLERS = 3
+    CLIENT = 4  # draws of an algorithm on a client
+    SHARED = 5  # draws of an algorithm that all clients share
 
 
 def trial_key(seed: Any, trial: Any) -> jax.Array:
@@ -59,10 +63,28 @@ def minibatch(key: jax.Array, client: Any, step: Any, batch_size: int, size: Any
     return (words % jnp.uint32(size)).astype(jnp.int32)
 
 
-def participants(key: jax.Array, clients: int, count: int) -> jax.Array:
-    """A mask of `count` of the `clients`, uniform without replacement.
+def participants(key: jax.Array, clients: int, count: int, replacement: bool) -> jax.Array:
+    """How many times each of the `clients` is drawn when `count` are, uniformly.
 
     `key` is the round's PARTICIPANTS key.
     """
-    chosen = jax.random.permutation(key, clients)[:count]
-    return jnp.zeros(clients, bool).at[chosen].set(True)
+    if replacement:
+        chosen = jax.random.randint(key, (count,), 0, clients)
+    else:
+        chosen = jax.random.permutation(key, clients)[:count]
+    return jnp.zeros(clients, jnp.int32).at[chosen].add(1)
+
+
+def lost(key: jax.Array, client: Any, probability: Any) -> jax.Array:
+    """Whether a client's upload of this round is lost. `key` is the round's LOST key."""
+    return jax.random.uniform(jax.random.fold_in(key, client)) < probability
+
+
+def straggler_steps(key: jax.Array, client: Any, probability: Any, steps: Any) -> jax.Array:
+    """Local steps that a client finishes: all, or as a straggler 1, ..., steps - 1 (uniform).
+
+    `key` is the round's STRAGGLERS key.
+    """
+    late, early = jax.random.split(jax.random.fold_in(key, client))
+    some = jax.random.randint(early, (), 1, jnp.maximum(steps, 2))
+    return jnp.where(jax.random.uniform(late) < probability, some, steps)

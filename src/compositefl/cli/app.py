@@ -1,0 +1,159 @@
+"""The commands. They import what they need when they run."""
+
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from compositefl.cli.messages import as_options, say
+from compositefl.cli.settings import seed_number, whole, with_settings
+from compositefl.errors import CompositeFLError, unknown_name
+
+WRONG_INPUT, FAILED, INTERRUPTED = 2, 1, 130  # exit codes
+UsageError: Any = typer.BadParameter.__bases__[0]  # Typer's name for it depends on its version
+LISTS = ("algorithms", "regularizers", "datasets", "partitions", "models")
+
+app = typer.Typer(
+    name="compositefl",
+    help="Composite federated learning: minimise f(x) + phi(x) over clients that keep their data.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+Out = Annotated[
+    Path | None,
+    typer.Option(help="Folder for history, model, config and plot.", show_default=False),
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Write into a folder that holds other files.")
+]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    try:
+        code = app(arguments, prog_name="compositefl", standalone_mode=False)
+    except UsageError as error:
+        text = error.format_message()
+        if text:  # empty where the help was shown
+            say(f"error: {text}")
+        return WRONG_INPUT
+    return int(code or 0)
+
+
+def guarded(command: Callable[..., int]) -> Callable[..., int]:
+    """Turn what may go wrong into one line on stderr and an exit code."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> int:
+        try:
+            return command(*args, **kwargs)
+        except CompositeFLError as error:
+            say(f"error: {as_options(str(error))}")
+            return WRONG_INPUT
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            say(f"error: {error}")
+            return FAILED
+        except KeyboardInterrupt:
+            say("interrupted; nothing was written")
+            return INTERRUPTED
+
+    return run
+
+
+def _version(show: bool) -> None:
+    if show:
+        from importlib.metadata import version
+
+        print(f"compositefl {version('compositefl')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+@guarded
+@with_settings
+def run(
+    settings: Any,
+    algorithm: Annotated[
+        str, typer.Option(help="Algorithm; default fednmap.", metavar="NAME", show_default=False)
+    ] = "fednmap",
+    out: Out = None,
+    overwrite: Overwrite = False,
+) -> int:
+    """Solve one problem with one algorithm."""
+    from compositefl.cli.runs import carry_out, make_plan
+
+    plan = make_plan(settings, [algorithm], out, overwrite)
+    return carry_out(plan, f"compositefl run --algorithm {algorithm}")[1]
+
+
+@app.command()
+@guarded
+@with_settings
+def compare(
+    settings: Any,
+    algorithms: Annotated[
+        str, typer.Option(help="Names with commas between.", metavar="NAME,NAME,...")
+    ],
+    out: Out = None,
+    overwrite: Overwrite = False,
+) -> int:
+    """Solve one problem with several algorithms. Each takes the given numbers that it knows."""
+    from compositefl.cli.runs import carry_out, make_plan
+
+    names = [name.strip() for name in algorithms.split(",") if name.strip()]
+    if not names:
+        raise CompositeFLError(f"--algorithms '{algorithms}' names no algorithm")
+    plan = make_plan(settings, names, out, overwrite)
+    return carry_out(plan, f"compositefl compare --algorithms {','.join(names)}")[1]
+
+
+@app.command("list")
+@guarded
+def list_(
+    what: Annotated[
+        str | None, typer.Argument(help=f"One of {', '.join(LISTS)}; default all.")
+    ] = None,
+) -> int:
+    """Show the algorithms, regularisers, datasets, partitions and models."""
+    if what is not None and what not in LISTS:
+        raise unknown_name("list", what, LISTS)
+    from compositefl.cli.listing import tables
+    from compositefl.cli.tables import print_table
+
+    for number, table in enumerate(tables(what)):
+        if number:
+            print()
+        print_table(table)
+    return 0
+
+
+@app.command()
+@guarded
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the picture and the history.")] = Path(
+        "demo"
+    ),
+    rounds: Annotated[int, typer.Option(help="Rounds.", parser=whole, metavar="INT")] = 300,
+    trials: Annotated[int, typer.Option(help="Trials.", parser=whole, metavar="INT")] = 3,
+    seed: Annotated[int, typer.Option(help="Seed.", parser=seed_number, metavar="INT")] = 0,
+    overwrite: Overwrite = False,
+) -> int:
+    """Compare four methods on digits sorted by label, in under a minute."""
+    from compositefl.cli.demo import run_demo
+
+    return run_demo(out, rounds, trials, seed, overwrite)

@@ -1,0 +1,150 @@
+"""What there is to choose from."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from compositefl import models
+from compositefl.accounting import RoundCost, round_cost
+from compositefl.algorithms import ALGORITHMS, Algorithm
+from compositefl.cli.methods import hyperparameters, required, spelled
+from compositefl.component import replace
+from compositefl.data import DATASETS
+from compositefl.partition import PARTITIONS
+from compositefl.regularizers import L1, REGULARIZERS
+
+SIZE = 1000  # parameters of the model whose messages are counted
+
+
+def tables(what: str | None) -> list[Table]:
+    """The tables of one kind, or all."""
+    return [make() for kind, makers in KINDS.items() if what in (None, kind) for make in makers]
+
+
+def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    out = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    for heading in headings:
+        out.add_column(heading, no_wrap=heading == headings[0] or "\n" in heading)
+    for row in rows:
+        out.add_row(*[Text(cell) for cell in row])
+    return out
+
+
+def algorithms() -> Table:
+    """Name, source, cost of a round with Q local steps, and whether some clients may miss it."""
+    rows = []
+    for name, cls in ALGORITHMS.items():
+        few, more = _cost(cls, 2), _cost(cls, 3)
+        prox_client = in_steps(few.prox_client, more.prox_client)
+        prox_server = in_steps(few.prox_server, more.prox_server)
+        rows.append(
+            [
+                name,
+                cls.paper,
+                cls.covers,
+                f"{vectors(few.bytes_down)} / {vectors(few.bytes_up)}",
+                f"{prox_client} / {prox_server}",
+                "all" if cls.needs_everyone else "any part",
+            ]
+        )
+    headings = (
+        "algorithm",
+        "paper",
+        "covers",
+        "vectors\ndown / up",
+        "prox\nclient / server",
+        "clients\nin a round",
+    )
+    return _table("Algorithms, with the cost of a round of Q local steps", headings, rows)
+
+
+def vectors(size: int) -> str:
+    """Bytes of a message in units of the model; a few single numbers in it do not show."""
+    return f"{size / (4 * SIZE):.2g}"
+
+
+def _cost(cls: type[Algorithm], steps: int) -> RoundCost:
+    """The cost of a round, with numbers that matter only in that they exist."""
+    known = hyperparameters(cls)
+    values: dict[str, Any] = {name: 1 if int in known[name] else 0.1 for name in required(cls)}
+    if "local_steps" in known:
+        values["local_steps"] = steps
+    algorithm = replace(cls(**values), regularizer=L1(0.1))
+    return round_cost(algorithm, np.zeros(SIZE, np.float32))
+
+
+def in_steps(at_two: int, at_three: int) -> str:
+    """A count that is linear in Q, from its values at Q = 2 and Q = 3: "0", "Q", "2Q + 1"."""
+    slope = at_three - at_two
+    rest = at_two - 2 * slope
+    if not slope:
+        return str(rest)
+    times = "Q" if slope == 1 else f"{slope}Q"
+    return times if not rest else f"{times} {'+' if rest > 0 else '-'} {abs(rest)}"
+
+
+def options() -> Table:
+    """The options that each algorithm must and may be given."""
+    rows = []
+    for name, cls in ALGORITHMS.items():
+        needed = required(cls)
+        default = {f.name: f.default for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        may = [n for n in hyperparameters(cls) if n not in needed]
+        rows.append(
+            [
+                name,
+                ", ".join(map(spelled, needed)),
+                ", ".join(f"{spelled(n)} {default[n]}".replace("= ", "=") for n in may),
+            ]
+        )
+    return _table("Options of the algorithms", ("algorithm", "needs", "has, with default"), rows)
+
+
+def regularizers() -> Table:
+    """Name with parameters, and the first line of the documentation."""
+    rows = []
+    for name, cls in REGULARIZERS.items():
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+        parameters = [
+            f.name if f.default is dataclasses.MISSING else f"[{f.name}={f.default}]"
+            for f in fields
+        ]
+        spec = f"{name}:{','.join(parameters)}" if parameters else name
+        rows.append([spec, first_line(cls)])
+    return _table("Regularisers", ("regularizer", "what it is"), rows)
+
+
+def first_line(thing: Any) -> str:
+    """The first line of a docstring, without the punctuation that leads to the next."""
+    return (thing.__doc__ or "").strip().splitlines()[0].rstrip(",:. ")
+
+
+def _from_dict(title: str, heading: str, rows: dict[str, str]) -> Table:
+    return _table(title, (heading, "what it is"), [list(row) for row in rows.items()])
+
+
+def datasets() -> Table:
+    return _from_dict("Datasets", "dataset", DATASETS)
+
+
+def partitions() -> Table:
+    lines = {name: text for name, (_, text) in PARTITIONS.items()}
+    return _from_dict("Partitions", "partition", lines)
+
+
+def model_table() -> Table:
+    return _from_dict("Models", "model", models.MODELS)
+
+
+KINDS: dict[str, tuple[Callable[[], Table], ...]] = {
+    "algorithms": (algorithms, options),
+    "regularizers": (regularizers,),
+    "datasets": (datasets,),
+    "partitions": (partitions,),
+    "models": (model_table,),
+}

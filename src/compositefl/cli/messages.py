@@ -1,0 +1,54 @@
+"""What the user reads on stderr: one plain line a message."""
+
+import dataclasses
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from compositefl.cli.settings import Settings, option_name
+from compositefl.errors import CompositeFLError
+
+# Words of the library that read differently on the command line.
+WORDING = {"resume=True": "--resume", "composite=": "--composite ", "folder=": "--data-folder"}
+
+
+def say(text: str) -> None:
+    """One line on stderr."""
+    print(" ".join(text.split()), file=sys.stderr, flush=True)
+
+
+def as_options(message: str) -> str:
+    """The library's "local_lr=-1 must be ..." as "--local-lr -1 must be ..."."""
+    found = re.match(r"(\w+)=", message)
+    if found and found[1] in {field.name for field in dataclasses.fields(Settings)}:
+        message = f"{option_name(found[1])} {message[found.end() :]}"
+    for word, here in WORDING.items():
+        message = message.replace(word, here)
+    return message
+
+
+@contextmanager
+def about(option: str, value: Any) -> Iterator[None]:
+    """Put the option and its value before an error that does not name them."""
+    try:
+        yield
+    except CompositeFLError as error:
+        raise CompositeFLError(f"{option} {value}: {error}") from error
+
+
+@contextmanager
+def plain_warnings(label: str) -> Iterator[list[str]]:
+    """Show warnings as one line each; yields the list of those shown."""
+    shown: list[str] = []
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        shown.append(str(message))
+        say(f"warning: {label}: {message}")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", RuntimeWarning)
+        warnings.showwarning = show  # restored by catch_warnings
+        yield shown

@@ -1,0 +1,147 @@
+"""Algorithms from options. What an algorithm can be told is read from the fields of its class."""
+
+import dataclasses
+import types
+from collections.abc import Sequence
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from compositefl.algorithms import ALGORITHMS, Algorithm
+from compositefl.cli.settings import COMMON, Settings, option_name
+from compositefl.errors import CompositeFLError, unknown_name
+
+PLAIN = (int, float, str, bool)
+TRUTH = {"true": True, "false": False}
+
+
+def hyperparameters(cls: type[Algorithm]) -> dict[str, tuple[type, ...]]:
+    """The numbers and words that `cls` can be told, each with the types it takes."""
+    hints = get_type_hints(cls)
+    found: dict[str, tuple[type, ...]] = {}
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        hint = hints[field.name]
+        members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+        plain = tuple(t for t in PLAIN if t in members)
+        if field.init and plain:
+            found[field.name] = plain
+    return found
+
+
+def required(cls: type[Algorithm]) -> list[str]:
+    """The hyper-parameters without a default."""
+    empty = dataclasses.MISSING
+    without = {
+        f.name
+        for f in dataclasses.fields(cls)  # type: ignore[arg-type]
+        if f.default is empty and f.default_factory is empty
+    }
+    return [name for name in hyperparameters(cls) if name in without]
+
+
+def spelled(name: str) -> str:
+    """A hyper-parameter as a user writes it: --gamma, or --set name=."""
+    return option_name(name) if name in COMMON else f"--set {name}="
+
+
+def build_all(names: Sequence[str], settings: Settings) -> dict[str, Algorithm]:
+    """The algorithms, each with those of the given numbers that it has fields for.
+
+    A number that none of them has is an error.
+    """
+    classes = {name: _class(name) for name in names}
+    if len(classes) < len(names):
+        raise CompositeFLError(f"--algorithms {','.join(names)}: a name occurs twice")
+    given = _given(settings)
+    for name, value in given.items():
+        if not any(name in hyperparameters(cls) for cls in classes.values()):
+            have = "; ".join(
+                f"{label} has {', '.join(map(spelled, hyperparameters(cls))) or 'none'}"
+                for label, cls in classes.items()
+            )
+            raise CompositeFLError(f"{_as_given(name, value)} is not an option here: {have}")
+    return {name: _build(name, cls, given) for name, cls in classes.items()}
+
+
+def _class(name: str) -> type[Algorithm]:
+    if name not in ALGORITHMS:
+        raise unknown_name("algorithm", name, ALGORITHMS)
+    return ALGORITHMS[name]
+
+
+def _given(settings: Settings) -> dict[str, Any]:
+    """The hyper-parameters on the command line; those of --set still as text."""
+    given = {name: getattr(settings, name) for name in COMMON}
+    given = {name: value for name, value in given.items() if value is not None}
+    for pair in settings.extra or []:
+        name, value = split_pair("--set", pair)
+        if name in given:
+            raise CompositeFLError(f"--set {pair}: {name} is given twice")
+        given[name] = value
+    return given
+
+
+def _build(name: str, cls: type[Algorithm], given: dict[str, Any]) -> Algorithm:
+    known = hyperparameters(cls)
+    missing = [field for field in required(cls) if field not in given]
+    if missing:
+        raise CompositeFLError(f"{name} needs {', '.join(map(spelled, missing))}")
+    values = {
+        field: convert(_as_given(field, value), value, known[field])
+        for field, value in given.items()
+        if field in known
+    }
+    return cls(**values)
+
+
+def check(name: str, algorithm: Algorithm, settings: Settings) -> None:
+    """Refuse what `minimize` would refuse, before the first of several methods runs."""
+    algorithm.check()
+    all_of_them = settings.participation in ("1.0", str(settings.clients))
+    if algorithm.needs_everyone and not (
+        all_of_them and not settings.replacement and not settings.dropout
+    ):
+        raise CompositeFLError(
+            f"--participation, --replacement and --dropout are not for {name}: it needs all "
+            f"clients in every round, because {algorithm.needs_everyone}"
+        )
+    if algorithm.needs_all_steps and settings.stragglers:
+        raise CompositeFLError(
+            f"--stragglers {settings.stragglers} is not for {name}: it needs all local steps of "
+            f"every client, because {algorithm.needs_all_steps}"
+        )
+
+
+def split_pair(option: str, pair: str) -> tuple[str, str]:
+    """name=value, in two; the name may be written with hyphens."""
+    name, equals, value = pair.partition("=")
+    if not (name.strip() and equals and value.strip()):
+        raise CompositeFLError(f"{option} {pair} must have the form name=value")
+    return name.strip().replace("-", "_"), value.strip()
+
+
+def convert(what: str, value: Any, kinds: tuple[type, ...]) -> Any:
+    """A word of the command line as the first of `kinds` that it can be."""
+    if not isinstance(value, str):
+        return value
+    for kind in (bool, int, float):
+        if kind not in kinds:
+            continue
+        try:
+            return TRUTH[value.lower()] if kind is bool else kind(value)
+        except (KeyError, ValueError):
+            continue
+    if str in kinds:
+        return value
+    wanted = {int: "a whole number", float: "a number", bool: "true or false"}
+    raise CompositeFLError(f"{what} must be {' or '.join(wanted[kind] for kind in kinds)}")
+
+
+def common_gamma(settings: Settings, algorithms: Sequence[Algorithm]) -> float:
+    """The prox parameter of the residual: as told, else the first gamma of a method, else 1."""
+    if settings.eval_gamma is not None:
+        return settings.eval_gamma
+    gammas = [getattr(a, "gamma", None) for a in algorithms if "gamma" in hyperparameters(type(a))]
+    return next((float(gamma) for gamma in gammas if isinstance(gamma, (int, float))), 1.0)
+
+
+def _as_given(name: str, value: Any) -> str:
+    return f"{option_name(name)} {value}" if name in COMMON else f"--set {name}={value}"

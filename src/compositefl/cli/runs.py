@@ -1,0 +1,183 @@
+"""From settings to results on disk: plan, run, write."""
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import is_zipfile
+
+import pandas as pd
+from safetensors.numpy import save_file
+
+import compositefl as cfl
+from compositefl.algorithms import Algorithm
+from compositefl.cli.folder import MARK, check_folder, check_writable, fill_folder
+from compositefl.cli.messages import plain_warnings, say
+from compositefl.cli.methods import build_all, check, common_gamma
+from compositefl.cli.problems import (
+    build_problem,
+    build_regularizer,
+    check_patterns,
+    checkpoint_of,
+    participation,
+)
+from compositefl.cli.settings import Settings
+from compositefl.cli.tables import print_table
+from compositefl.component import replace
+from compositefl.errors import CompositeFLError
+from compositefl.report import plot, table
+from compositefl.result import Result, named_leaves
+
+DONE, DIVERGED, INTERRUPTED = 0, 1, 130  # exit codes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked command line: nothing is left but to run it."""
+
+    settings: Settings
+    problem: cfl.Problem
+    regularizer: cfl.Regularizer
+    algorithms: dict[str, Algorithm]
+    eval_gamma: float
+    out: Path | None
+    title: str  # of the plot
+
+
+def make_plan(settings: Settings, names: Sequence[str], out: Path | None, overwrite: bool) -> Plan:
+    """Check everything that can be checked before the first round; touches no file."""
+    algorithms = build_all(names, settings)
+    regularizer = build_regularizer(settings)
+    for name, algorithm in algorithms.items():
+        check(name, replace(algorithm, regularizer=regularizer), settings)
+    states = _checkpoints(settings, names)
+    if out is not None:
+        check_folder(out, overwrite, states)
+    problem = build_problem(settings)
+    check_patterns(settings, problem.params)
+    gamma = common_gamma(settings, list(algorithms.values()))
+    title = _title(settings, list(algorithms.values()))
+    return Plan(settings, problem, regularizer, algorithms, gamma, out, title)
+
+
+def _title(settings: Settings, algorithms: list[Algorithm]) -> str:
+    words = [settings.dataset, f"{settings.clients} clients", settings.model]
+    words.insert(1, f"partition {settings.partition}" if settings.partition else "")
+    words.append(settings.regularizer if settings.regularizer != "zero" else "")
+    where = ", ".join(word for word in words if word)
+    return f"{type(algorithms[0]).__name__}: {where}" if len(algorithms) == 1 else where
+
+
+def _checkpoints(settings: Settings, names: Sequence[str]) -> list[Path]:
+    if settings.checkpoint is None:
+        if settings.resume:
+            raise CompositeFLError("--resume needs --checkpoint FILE")
+        return []
+    paths = [Path(str(checkpoint_of(settings, name, len(names) > 1))) for name in names]
+    for path in paths:
+        check_writable("--checkpoint", path)
+        if path.is_dir():
+            raise CompositeFLError(f"--checkpoint {path} is a folder; it must be a file")
+        if path.exists() and not settings.resume:
+            raise CompositeFLError(
+                f"--checkpoint {path} exists; add --resume to go on from it, or remove it"
+            )
+        if path.exists() and not is_zipfile(path):
+            raise CompositeFLError(f"--checkpoint {path} is damaged, or no checkpoint")
+    return paths
+
+
+def carry_out(plan: Plan, command: str) -> tuple[dict[str, Result], int]:
+    """Run, write and tell; returns the results and the exit code."""
+    results, code = _run(plan)
+    quiet = plan.settings.quiet
+    if not quiet:
+        print_table(table(histories(plan, results)))
+        print(_footnote(plan, results))
+    if plan.out is not None:
+        written = fill_folder(plan.out, lambda folder: _write(folder, plan, results, command))
+        if not quiet:
+            print(f"written to {plan.out}: {', '.join(written)}")
+    return results, code
+
+
+def _run(plan: Plan) -> tuple[dict[str, Result], int]:
+    results: dict[str, Result] = {}
+    code = DONE
+    for name, algorithm in plan.algorithms.items():
+        if not plan.settings.quiet and not sys.stderr.isatty():
+            say(f"{name}: {plan.settings.rounds} rounds")
+        with plain_warnings(name) as warned:
+            results[name] = _minimize(plan, name, algorithm)
+        if any("diverged" in text for text in warned):
+            code = DIVERGED
+        if results[name].stopped == "interrupted":
+            say(f"interrupted: {name} stopped after round {results[name].rounds}")
+            return results, INTERRUPTED
+    return results, code
+
+
+def _minimize(plan: Plan, name: str, algorithm: Algorithm) -> Result:
+    s = plan.settings
+    return cfl.minimize(
+        plan.problem,
+        plan.regularizer,
+        algorithm,
+        rounds=s.rounds,
+        batch_size=s.batch_size,
+        seed=s.seed,
+        trials=s.trials,
+        eval_every=s.eval_every,
+        eval_gamma=plan.eval_gamma,
+        participation=participation(s),
+        replacement=s.replacement,
+        dropout=s.dropout,
+        stragglers=s.stragglers,
+        weights=s.weights,
+        dtype=s.dtype,
+        tolerance=s.tolerance,
+        checkpoint=checkpoint_of(s, name, len(plan.algorithms) > 1),
+        resume=s.resume,
+        progress=not s.quiet,
+    )
+
+
+def histories(plan: Plan, results: dict[str, Result]) -> dict[str, pd.DataFrame]:
+    """The histories under the names of the classes, as plots and tables show them."""
+    return {type(plan.algorithms[name]).__name__: r.history for name, r in results.items()}
+
+
+def _footnote(plan: Plan, results: dict[str, Result]) -> str:
+    trials = plan.settings.trials
+    rounds = " / ".join(str(n) for n in sorted({result.rounds for result in results.values()}))
+    mean = f", means over {trials} trials" if trials > 1 else ""
+    return f"after {rounds} rounds{mean}; natural residual at gamma = {plan.eval_gamma:g}"
+
+
+def _write(folder: Path, plan: Plan, results: dict[str, Result], command: str) -> None:
+    """All files of a result. Several methods share the history; each has its own model."""
+    single = len(plan.algorithms) == 1
+    parts = []
+    about: dict[str, Any] = {}
+    for name, result in results.items():
+        model = "model.safetensors" if single else f"model-{name}.safetensors"
+        save_file(named_leaves(result.params), folder / model)
+        history = result.history
+        parts.append(history if single else history.assign(algorithm=name))
+        about[name] = {**result.config, "rounds_run": result.rounds, "stopped": result.stopped}
+    history = pd.concat(parts, ignore_index=True)
+    if not single:
+        history = history[["algorithm", *[c for c in history if c != "algorithm"]]]
+    history.to_csv(folder / "history.csv", index=False)
+    words = [*shlex.split(command), *plan.settings.arguments()]
+    config = {
+        MARK: cfl.__version__,
+        "command": shlex.join(words),
+        "options": asdict(plan.settings),
+        "runs": about,
+    }
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    plot(histories(plan, results), folder / "plot.png", title=plan.title, gamma=plan.eval_gamma)

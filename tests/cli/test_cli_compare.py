@@ -1,0 +1,88 @@
+import json
+
+import pandas as pd
+import pytest
+from safetensors.numpy import load_file
+
+from compositefl.cli.demo import METHODS, observations
+from conftest import SMALL, STEPS
+
+
+@pytest.fixture
+def compare(cli):
+    return lambda *words: cli("compare", *SMALL, *words)
+
+
+def test_methods_take_the_numbers_they_have(compare, tmp_path):
+    words = ["--algorithms", "fednmap,fedavg,prox-sgd", *STEPS, "--lr", "0.5", "--gamma", "3"]
+    words += ["--composite", "server-prox", "--regularizer", "l1:0.01", "--trials", "2"]
+    answer = compare(*words, "--out", tmp_path / "out")
+    assert answer.code == 0, answer.err
+    assert "gamma = 3" in answer.out
+    history = pd.read_csv(tmp_path / "out" / "history.csv")
+    assert list(history)[:3] == ["algorithm", "round", "trial"]
+    assert list(history["algorithm"].unique()) == ["fednmap", "fedavg", "prox-sgd"]
+    assert len(history) == 3 * 2 * 3  # methods, trials, evaluations
+    start = history[(history["round"] == 0) & (history["algorithm"] != "fednmap")]
+    assert start["psi"].nunique() == 1  # the same problem for all
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    runs = config["runs"]
+    assert {run["eval_gamma"] for run in runs.values()} == {3.0}
+    assert "gamma=3.0" in runs["fednmap"]["algorithm"]
+    assert "lr=0.5" in runs["prox-sgd"]["algorithm"]
+    assert "server-prox" in runs["fedavg"]["algorithm"]
+    assert (tmp_path / "out" / "plot.png").exists()
+    model = load_file(tmp_path / "out" / "model-fedavg.safetensors")
+    assert model["dense0/kernel"].shape == (2, 64, 4)
+
+
+def test_all_methods_are_checked_before_the_first_runs(compare, tmp_path):
+    cases = {
+        "fedavg,nmap": "unknown algorithm 'nmap'",
+        "fedavg,fedavg": "occurs twice",
+        "fedavg,pgd": "pgd needs --lr",
+        " , ": "names no algorithm",
+    }
+    for names, text in cases.items():
+        answer = compare("--algorithms", names, *STEPS, "--out", tmp_path / "out")
+        assert answer.code == 2
+        assert text in answer.err
+        assert "rounds" not in answer.err  # nothing ran
+    absent = compare("--algorithms", "fedavg,fedmid", *STEPS, "--gamma", "2")
+    assert absent.code == 2
+    assert "--gamma 2.0" in absent.err and "fedmid has --local-steps" in absent.err
+    part = compare("--algorithms", "fedmid,fedcanon2", *STEPS, "--participation", "0.5")
+    assert part.code == 2 and "fedcanon2" in part.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_each_method_has_its_own_checkpoint(compare, tmp_path):
+    words = ["--algorithms", "fedmid,fedavg", *STEPS, "--checkpoint", tmp_path / "state.npz"]
+    assert compare(*words, "--rounds", "2").code == 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["state-fedavg.npz", "state-fedmid.npz"]
+    assert compare(*words).code == 2
+    assert compare(*words, "--resume").code == 0
+
+
+def test_demo(cli, tmp_path):
+    answer = cli("demo", "--out", tmp_path / "demo", "--rounds", "6", "--trials", "2")
+    assert answer.code == 0, answer.err
+    assert {"plot.png", "history.csv"} <= {p.name for p in (tmp_path / "demo").iterdir()}
+    history = pd.read_csv(tmp_path / "demo" / "history.csv")
+    assert list(history["algorithm"].unique()) == list(METHODS)
+    for words in ("FedNMap", "ZA1", "FedCanon", "FedMiD", "exactly zero", "plot.png"):
+        assert words in answer.out
+
+
+def test_the_words_of_the_demo_follow_the_numbers(lasso_problem):
+    class Plan:
+        problem = lasso_problem
+
+    def row(residual, accuracy):
+        return {"natural_residual_sq": residual, "accuracy": accuracy, "zeros": 0.5, "psi": 1.0}
+
+    finals = {name: row(1e-4, 0.9) for name in ("FedNMap", "ZA1", "FedCanon")}
+    drifting = " ".join(observations(finals | {"FedMiD": row(1e-2, 0.3)}, Plan))
+    assert "100 times the largest" in drifting and "drift" in drifting
+    equal = " ".join(observations(finals | {"FedMiD": row(1e-4, 0.9)}, Plan))
+    assert "1 times the largest" in equal and "drift" not in equal

@@ -1,0 +1,260 @@
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors.numpy import load_file
+
+import compositefl as cfl
+
+COLUMNS = [
+    "round",
+    "trial",
+    "psi",
+    "loss",
+    "natural_residual_sq",
+    "normal_map_sq",
+    "zeros",
+    "hoyer",
+    "accuracy",
+    "gradients",
+    "prox_clients",
+    "prox_server",
+    "bytes_up",
+    "bytes_down",
+    "seconds",
+]
+FILES = ["config.json", "history.csv", "model.safetensors", "plot.png"]
+
+
+def shell(*words, **more):
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from compositefl.cli import main; sys.exit(main())",
+    ]
+    return subprocess.run([*command, *words], capture_output=True, text=True, timeout=120, **more)
+
+
+def files(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_the_documented_command(tmp_path):
+    out = tmp_path / "a" / "b"
+    line = (
+        "run --dataset digits --model mlp --hidden 32 --partition label --clients 20 "
+        "--algorithm fednmap --gamma 4 --local-steps 10 --local-lr 0.1 --server-lr 1 "
+        "--batch-size 32 --rounds 20 --regularizer elastic-net:0.001,0.01 --seed 0 --trials 3 "
+        "--eval-every 10 --out"
+    )
+    done = shell(*line.split(), str(out))
+    assert done.returncode == 0, done.stderr
+    assert files(out) == FILES
+    assert files(out.parent) == ["b"]  # no temporary folder is left
+    history = pd.read_csv(out / "history.csv")
+    assert list(history) == COLUMNS
+    assert list(history["round"]) == [0, 0, 0, 10, 10, 10, 20, 20, 20]
+    assert list(history["trial"]) == [0, 1, 2] * 3
+    assert (out / "plot.png").read_bytes().startswith(b"\x89PNG")
+    assert (out / "plot.png").stat().st_size < 150_000
+    model = load_file(out / "model.safetensors")
+    assert {name: array.shape for name, array in model.items()} == {
+        "dense0/kernel": (3, 64, 32),
+        "dense0/bias": (3, 32),
+        "dense1/kernel": (3, 32, 10),
+        "dense1/bias": (3, 10),
+    }
+    for trial, share in enumerate(history["zeros"].tail(3)):
+        entries = np.concatenate([array[trial].ravel() for array in model.values()])
+        assert np.mean(entries == 0) == pytest.approx(share, abs=1e-6)
+        assert share > 0.02
+    assert "natural residual at gamma = 4" in done.stdout
+    assert "FedNMap" in done.stdout and "\x1b" not in done.stdout
+
+
+def test_it_is_what_minimize_returns(run, tmp_path):
+    words = [
+        "--gamma",
+        "2",
+        "--regularizer",
+        "l1:0.01",
+        "--batch-size",
+        "8",
+        "--partition",
+        "iid",
+        "--seed",
+        "5",
+    ]
+    assert run(*words, "--out", tmp_path / "out").code == 0
+    digits = cfl.data.load("digits")
+    clients = cfl.partition.iid(digits.train, clients=4, seed=5)
+    problem = cfl.models.mlp((64, 4, 10)).problem(clients, test=digits.test, seed=5)
+    algorithm = cfl.FedNMap(gamma=2.0, local_steps=2, local_lr=0.1)
+    result = cfl.minimize(
+        problem,
+        cfl.L1(0.01),
+        algorithm,
+        rounds=4,
+        eval_every=2,
+        batch_size=8,
+        seed=5,
+        eval_gamma=2.0,
+    )
+    model = load_file(tmp_path / "out" / "model.safetensors")
+    np.testing.assert_array_equal(model["dense0/kernel"], result.params["dense0"]["kernel"])
+    history = pd.read_csv(tmp_path / "out" / "history.csv").drop(columns="seconds")
+    pd.testing.assert_frame_equal(
+        history, result.history.drop(columns="seconds"), check_dtype=False, rtol=1e-6
+    )
+
+
+def test_config_repeats_the_run(run, cli, tmp_path):
+    words = ["--regularizer", "mcp:0.01,5", "--unpenalized", "*/bias", "--batch-size", "8"]
+    words += ["--partition", "dirichlet", "--alpha", "0.5", "--participation", "2"]
+    words += ["--algorithm", "fedmid", "--set", "prox-at=server", "--trials", "2", "--seed", "3"]
+    assert run(*words, "--out", tmp_path / "first").code == 0
+    config = json.loads((tmp_path / "first" / "config.json").read_text())
+    assert config["options"]["alpha"] == 0.5
+    assert config["runs"]["fedmid"]["stopped"] == "rounds"
+    program, *again = shlex.split(config["command"])
+    assert program == "compositefl"
+    assert cli(*again, "--out", tmp_path / "second").code == 0
+    first, second = (load_file(tmp_path / d / "model.safetensors") for d in ("first", "second"))
+    for name, array in first.items():
+        np.testing.assert_array_equal(array, second[name])
+
+
+def test_unpenalized_parameters_keep_their_values(run, tmp_path):
+    strong = ["--regularizer", "l1:10", "--gamma", "1"]
+    assert run(*strong, "--unpenalized", "dense1/*", "--out", tmp_path / "out").code == 0
+    model = load_file(tmp_path / "out" / "model.safetensors")
+    assert not model["dense0/kernel"].any()
+    assert model["dense1/kernel"].all()
+
+
+def test_quiet_and_no_folder(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run("--quiet") == (0, "", "")
+    assert not list(tmp_path.iterdir())
+
+
+def test_tolerance_stops_the_run(run, tmp_path):
+    assert run("--tolerance", "1e9", "--out", tmp_path / "out").code == 0
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["runs"]["fednmap"]["stopped"] == "tolerance"
+
+
+def test_synthetic_data(cli, tmp_path):
+    line = "run --dataset synthetic --alpha 1 --beta 0.5 --clients 3 --model logistic --rounds 2"
+    options = "--data-option classes=2 --data-option features=5 --data-option normalize=true"
+    answer = cli(
+        *line.split(), *options.split(), *["--algorithm", "pgd", "--lr", "1", "--out"], tmp_path
+    )
+    assert answer.code == 0, answer.err
+    history = pd.read_csv(tmp_path / "history.csv")
+    assert "accuracy" not in history  # there is no test set
+    assert load_file(tmp_path / "model.safetensors")["dense0/kernel"].shape == (5, 1)
+
+
+def test_an_earlier_result_is_replaced(run, cli, tmp_path):
+    out = tmp_path / "out"
+    compared = ["--algorithms", "fedmid,fedavg", "--model", "multinomial", "--rounds", "1"]
+    assert (
+        cli("compare", *compared, *["--local-steps", "1", "--local-lr", "1", "--out"], out).code
+        == 0
+    )
+    (out / "notes.txt").write_text("mine")
+    assert "model-fedavg.safetensors" in files(out)
+    assert run("--out", out).code == 0
+    assert files(out) == sorted([*FILES, "notes.txt"])
+
+
+def test_a_folder_with_other_files_is_refused(run, tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    answer = run("--out", tmp_path)
+    assert answer.code == 2
+    assert "thesis.tex" in answer.err and "--overwrite" in answer.err
+    assert files(tmp_path) == ["thesis.tex"]
+    assert run("--out", tmp_path, "--overwrite").code == 0
+    assert files(tmp_path) == sorted([*FILES, "thesis.tex"])
+
+
+def test_divergence_keeps_what_there_is(run, tmp_path):
+    answer = run("--local-lr", "1e30", "--regularizer", "l1:0.1", "--out", tmp_path / "out")
+    assert answer.code == 1
+    assert "diverged" in answer.err and "in round" in answer.err
+    assert len(answer.err.strip().splitlines()) == 2  # the method, and one line about it
+    assert ".py" not in answer.err  # no code of a Python warning
+    assert files(tmp_path / "out") == FILES
+    for array in load_file(tmp_path / "out" / "model.safetensors").values():
+        assert np.isfinite(array).all()
+
+
+def test_checkpoint_and_resume(run, tmp_path):
+    state = ["--checkpoint", tmp_path / "out" / "state.npz", "--batch-size", "8"]
+    assert run(*state, "--rounds", "2", "--out", tmp_path / "out").code == 0
+    refused = run(*state, "--out", tmp_path / "out")
+    assert refused.code == 2 and "--resume" in refused.err
+    assert run(*state, "--resume", "--out", tmp_path / "out").code == 0
+    assert run("--batch-size", "8", "--out", tmp_path / "whole").code == 0
+    resumed, whole = (load_file(tmp_path / d / "model.safetensors") for d in ("out", "whole"))
+    for name, array in whole.items():
+        np.testing.assert_array_equal(array, resumed[name])
+    assert "state.npz" in files(tmp_path / "out")
+    other = run(*state, "--resume", "--local-lr", "0.2", "--out", tmp_path / "other")
+    assert other.code == 2 and "another run" in other.err
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_failure_while_writing_leaves_nothing(run, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("compositefl.cli.runs.plot", fail)
+    answer = run("--out", tmp_path / "out")
+    assert answer.code == 1
+    assert "error: No space left on device" in answer.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_interrupt_keeps_what_there_is(tmp_path):
+    words = "run --model multinomial --clients 2 --algorithm pgd --lr 0.1 --rounds 100000000 --out"
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from compositefl.cli import main; sys.exit(main())",
+    ]
+    process = subprocess.Popen(
+        [*command, *words.split(), str(tmp_path / "out")],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    try:
+        assert "pgd" in process.stderr.readline()
+        time.sleep(1.5)  # into the rounds, or into their compilation
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130, err
+    assert "interrupted: pgd stopped after round" in err
+    assert "Traceback" not in err
+    assert files(tmp_path / "out") == FILES
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["runs"]["pgd"]["stopped"] == "interrupted"
+
+
+def test_help_and_version():
+    version = shell("--version")
+    assert (version.returncode, version.stdout) == (0, f"compositefl {cfl.__version__}\n")
+    for command in ("run", "compare", "list", "demo"):
+        assert command in shell("--help").stdout

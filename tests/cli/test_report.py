@@ -1,0 +1,77 @@
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from compositefl.report import COLOURS, final, plot, table
+
+
+def history(trials=3, rounds=20, accuracy=True, scale=1.0):
+    rows = [
+        {
+            "round": t,
+            "trial": k,
+            "psi": 1 + scale * (1 + 0.1 * k) / (1 + t),
+            "natural_residual_sq": scale * 0.8**t,
+            "zeros": t / (2 * rounds),
+            "bytes_up": 1e6 * t,
+            "seconds": 0.1 * t,
+        }
+        | ({"accuracy": 0.5 + 0.4 * t / rounds} if accuracy else {})
+        for t in range(0, rounds + 1, 2)
+        for k in range(trials)
+    ]
+    return pd.DataFrame(rows)
+
+
+def text_of(thing):
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(thing)
+    return captured.get()
+
+
+def test_final_is_the_mean_over_trials_of_the_last_round():
+    assert final(history())["psi"] == pytest.approx(1 + 1.1 / 21)
+    assert final(history())["round"] == 20
+
+
+def test_table():
+    text = text_of(table({"A": history(), "B": history(accuracy=False)}, title="Final"))
+    (a,) = (line.split() for line in text.splitlines() if line.split()[:1] == ["A"])
+    (b,) = (line.split() for line in text.splitlines() if line.split()[:1] == ["B"])
+    assert a == ["A", "1.0524", "1.15e-02", "50.0%", "90.0%", "20", "2.00"]
+    assert b[4] == "-"
+
+
+def colours(path):
+    picture = np.asarray(Image.open(path).convert("RGB")).reshape(-1, 3).astype(int)
+    wanted = [tuple(int(c[i : i + 2], 16) for i in (1, 3, 5)) for c in COLOURS]
+    return [bool((abs(picture - np.array(c)).max(axis=1) < 12).any()) for c in wanted]
+
+
+@pytest.mark.parametrize("accuracy", [True, False])
+def test_plot_draws_every_method(accuracy, tmp_path):
+    runs = {f"Method{i}": history(accuracy=accuracy, scale=1 + i) for i in range(3)}
+    plot(runs, tmp_path / "p.png", title="A title", gamma=4.0)
+    assert colours(tmp_path / "p.png")[:4] == [True, True, True, False]
+    assert (tmp_path / "p.png").stat().st_size < 150_000
+
+
+def test_plot_of_extreme_values(tmp_path):
+    flat = history(trials=1)
+    flat["psi"] = 2.0
+    flat["natural_residual_sq"] = 0.0
+    broken = history(trials=2)
+    broken.loc[broken["round"] > 10, ["psi", "natural_residual_sq"]] = np.inf
+    broken.loc[broken["round"] > 16, ["psi", "natural_residual_sq"]] = np.nan
+    one_row = history(trials=1, rounds=0)
+    plot({"flat": flat, "broken": broken, "one": one_row}, tmp_path / "p.png")
+    plot({"one": one_row.assign(psi=np.nan)}, tmp_path / "q.png")
+    assert (tmp_path / "q.png").exists()
+
+
+def test_plot_of_thirty_methods(tmp_path):
+    plot({f"Method{i}": history(scale=1 + i) for i in range(30)}, tmp_path / "p.png")
+    assert (tmp_path / "p.png").stat().st_size < 150_000

@@ -43,5 +43,6 @@ from compositefl.regularizers import (
     Zero,
 )
 from compositefl.result import Result
+from compositefl.sweep import path, sweep, weight_max
 
 __version__ = "0.1.0"

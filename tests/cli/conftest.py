@@ -1,5 +1,6 @@
 """The command line called in this process, which saves the start of Python and of JAX."""
 
+import shlex
 from typing import NamedTuple
 
 import pytest
@@ -7,20 +8,7 @@ import pytest
 from compositefl.cli import main
 
 # A problem that compiles and runs in a moment.
-SMALL = [
-    "--dataset",
-    "digits",
-    "--model",
-    "mlp",
-    "--hidden",
-    "4",
-    "--clients",
-    "4",
-    "--rounds",
-    "4",
-    "--eval-every",
-    "2",
-]
+SMALL = shlex.split("--model mlp --hidden 4 --clients 4 --rounds 4 --eval-every 2")
 STEPS = ["--local-steps", "2", "--local-lr", "0.1"]
 
 

@@ -14,11 +14,11 @@ def history(trials=3, rounds=20, accuracy=True, scale=1.0):
             "trial": k,
             "psi": 1 + scale * (1 + 0.1 * k) / (1 + t),
             "natural_residual_sq": scale * 0.8**t,
-            "zeros": t / (2 * rounds),
+            "zeros": t / 40,
             "bytes_up": 1e6 * t,
             "seconds": 0.1 * t,
         }
-        | ({"accuracy": 0.5 + 0.4 * t / rounds} if accuracy else {})
+        | ({"accuracy": 0.5 + 0.02 * t} if accuracy else {})
         for t in range(0, rounds + 1, 2)
         for k in range(trials)
     ]

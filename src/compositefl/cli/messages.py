@@ -45,8 +45,9 @@ def plain_warnings(label: str) -> Iterator[list[str]]:
     shown: list[str] = []
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        shown.append(str(message))
-        say(f"warning: {label}: {message}")
+        if str(message) not in shown:
+            shown.append(str(message))
+            say(f"warning: {label}: {message}")
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", RuntimeWarning)

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -108,14 +107,14 @@ def _run(plan: Plan) -> tuple[dict[str, Result], int]:
     results: dict[str, Result] = {}
     code = DONE
     for name, algorithm in plan.algorithms.items():
-        if not plan.settings.quiet and not sys.stderr.isatty():
-            say(f"{name}: {plan.settings.rounds} rounds")
         with plain_warnings(name) as warned:
-            results[name] = _minimize(plan, name, algorithm)
+            result = results[name] = _minimize(plan, name, algorithm)
+        if len(plan.algorithms) > 1 and not plan.settings.quiet:
+            say(f"{name}: {result.rounds} rounds, psi {result.history['psi'].iloc[-1]:.5g}")
         if any("diverged" in text for text in warned):
             code = DIVERGED
-        if results[name].stopped == "interrupted":
-            say(f"interrupted: {name} stopped after round {results[name].rounds}")
+        if result.stopped == "interrupted":
+            say(f"interrupted: {name} stopped after round {result.rounds}")
             return results, INTERRUPTED
     return results, code
 

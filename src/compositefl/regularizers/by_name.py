@@ -71,16 +71,12 @@ class ByName(Regularizer):
     def _parts(self, x: Any) -> list[tuple[Regularizer, Any]]:
         """Each regulariser with x as it sees it: the leaves of others are None, that is, absent."""
         owned = [(self._owner(name), leaf) for name, leaf in named_leaves(x)]
-        structure = jax.tree.structure(x)
-        return [
-            (
-                r,
-                jax.tree.unflatten(
-                    structure, [leaf if o == pattern else None for o, leaf in owned]
-                ),
-            )
-            for pattern, r in self.rules.items()
-        ]
+
+        def part(pattern: str) -> Any:
+            mine = [leaf if owner == pattern else None for owner, leaf in owned]
+            return jax.tree.unflatten(jax.tree.structure(x), mine)
+
+        return [(regularizer, part(pattern)) for pattern, regularizer in self.rules.items()]
 
     def check_tree(self, x: Any) -> None:
         for regularizer, part in self._parts(x):

@@ -27,9 +27,13 @@ def triples(w: Any) -> Any:
 def descend(u: list[jax.Array], s: jax.Array, free: int) -> list[jax.Array]:
     """Minimise 1/2 ||w - u||^2 + s triples(w) over w >= 0, only the first `free` entries not 0.
 
-    Cyclic coordinate descent from w = 0, all groups at once, until no entry moves.
+    Cyclic coordinate descent, all groups at once, until no entry moves. It starts where all free
+    entries are equal and their mean is stationary: from w = 0 the first entries would grow so
+    large that the others can never leave 0, and a lower minimum is missed when s is large.
     """
     eps = jnp.finfo(u[0].dtype).eps
+    mean = sum(u[:free]) / free
+    equal = 2 * mean / (1 + jnp.sqrt(1 + 4 * (1 if free == 3 else 3) * s * mean))
 
     def sweep(state: Any) -> Any:
         w, _, count = state
@@ -39,7 +43,8 @@ def descend(u: list[jax.Array], s: jax.Array, free: int) -> list[jax.Array]:
         moved = [jnp.any(jnp.abs(w[j] - old[j]) > 2 * eps * u[0]) for j in range(free)]
         return w, jnp.any(jnp.stack(moved)), count + 1
 
-    start = ([jnp.zeros_like(v) for v in u], jnp.asarray(True), jnp.asarray(0))
+    w = [equal] * free + [jnp.zeros_like(equal)] * (4 - free)
+    start = (w, jnp.asarray(True), jnp.asarray(0))
     return jax.lax.while_loop(lambda s: s[1] & (s[2] < MAX_SWEEPS), sweep, start)[0]
 
 
@@ -49,11 +54,11 @@ class TwoFour(Regularizer):
 
     A group is four consecutive entries along the last axis; phi is 0 iff each has at most two
     nonzeros. prox_t(z), per group, with u = |z| in falling order, is the best of three candidates:
-    (u1, u2, 0, 0), the minimiser over the three largest and that over all four, these two by
-    coordinate descent w_j <- max(u_j - t weight e2(w without j), 0), e2 the sum of products of
-    pairs. Not weakly convex on the whole space; where |x_j| <= bound,
-    rho = (sqrt(13) - 1) weight bound, t < 1/rho. For larger t a minimiser is returned, but it
-    jumps.
+    the minimiser over all four entries, that over the three largest, and (u1, u2, 0, 0); the first
+    two by coordinate descent w_j <- max(u_j - t weight e2(w without j), 0), e2 the sum of products
+    of pairs. Not weakly convex on the whole space; where |x_j| <= bound,
+    rho = (sqrt(13) - 1) weight bound, t < 1/rho. For larger t the result is still a minimiser, but
+    it jumps as z moves.
     """
 
     weight: Number
@@ -87,13 +92,16 @@ class TwoFour(Regularizer):
         place = jnp.sum(larger, axis=2)[:, :, None] == np.arange(4)
         u = list(jnp.sum(jnp.where(place, m[:, :, None], 0), axis=1).T)
 
-        best = [u[0], u[1], jnp.zeros_like(u[2]), jnp.zeros_like(u[3])]
-        lowest = (u[2] * u[2] + u[3] * u[3]) / 2
-        for free in (3, 4):
-            w = descend(u, s, free)
-            cost = sum((w[j] - u[j]) ** 2 for j in range(4)) / 2 + s * triples(w)
-            best = [jnp.where(cost < lowest, w[j], best[j]) for j in range(4)]
-            lowest = jnp.minimum(cost, lowest)
+        def cost(w: list[jax.Array]) -> jax.Array:
+            return sum((w[j] - u[j]) ** 2 for j in range(4)) / 2 + s * triples(w)
+
+        # Below 1/rho the first candidate is the solution; another must be lower by more than
+        # rounding, or it would replace small entries by 0.
+        margin = 8 * jnp.finfo(z.dtype).eps * u[0] * u[0]
+        best = descend(u, s, free=4)
+        for w in (descend(u, s, free=3), [u[0], u[1], jnp.zeros_like(u[2]), jnp.zeros_like(u[3])]):
+            lower = cost(w) < cost(best) - margin
+            best = [jnp.where(lower, w[j], best[j]) for j in range(4)]
 
         back = jnp.sum(jnp.where(place, jnp.stack(best, axis=1)[:, None, :], 0), axis=2)
         return jnp.sign(z) * back.reshape(z.shape)

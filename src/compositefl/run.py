@@ -1,0 +1,222 @@
+"""The loop around a simulation: rounds, evaluations, progress, checkpoints, Ctrl-C."""
+
+import hashlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from compositefl import checkpoint as checkpoints
+from compositefl.accounting import round_cost
+from compositefl.algorithms.base import Algorithm
+from compositefl.checkpoint import Checkpoint
+from compositefl.options import Options
+from compositefl.problem import Problem
+from compositefl.simulation.engine import Simulation
+from compositefl.simulation.rounds import Conditions
+
+METRICS = (  # columns of the history, in this order
+    "psi",
+    "loss",
+    "natural_residual_sq",
+    "normal_map_sq",
+    "zeros",
+    "hoyer",
+    "accuracy",
+)
+PATIENCE = 0.5  # seconds of rounds between two looks at Ctrl-C and the progress bar
+CHECKPOINT_EVERY = 30.0  # seconds between two checkpoints, the last one apart
+
+
+class Run:
+    """Several runs of one algorithm class side by side, from the first round to the last.
+
+    `algorithms` and `trials` have one entry a run. Use inside `jax.enable_x64(True)` for float64.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        algorithms: Sequence[Algorithm],
+        trials: Sequence[int],
+        options: Options,
+    ):
+        self.options = options
+        self.trials = trials
+        self.simulation = Simulation(
+            problem,
+            algorithms,
+            trials,
+            seed=options.seed,
+            batch_size=None if algorithms[0].exact_gradients else options.batch_size,
+            count=options.client_count(len(problem.sizes)),
+            weights=options.client_weights(problem),
+            dtype=options.dtype,
+            replacement=options.replacement,
+            conditions=Conditions(options.dropout or None, options.stragglers or None),
+            devices=options.devices,
+            block=options.client_block,
+        )
+        self.cost = round_cost(algorithms[0], problem.start(options.dtype))
+        self.history: list[dict[str, Any]] = []
+        self.seconds = 0.0
+        self.path = options.checkpoint_path
+        self.fingerprint: dict[str, Any] = {}
+        if self.path is not None:
+            self.fingerprint = options.describe() | {
+                "runs": [repr(a) for a in algorithms],
+                "regularizers": [repr(a.regularizer) for a in algorithms],
+                "trials": list(trials),
+                "data": _data_hash(problem),
+            }
+            if options.resume and self.path.exists():
+                self._restore(self.path)
+
+    def loop(self) -> str:
+        """Run to the end, or to a reason to stop earlier; returns the reason."""
+        simulation, rounds, every = self.simulation, self.options.rounds, self.options.every
+        simulation.advance(simulation.round)  # compiles
+        if not self.history:
+            self._evaluate()
+        saved_at = time.monotonic()
+        with _progress_bar(self.options.progress) as bar, _interrupt() as interrupted:
+            task = bar.add_task("", total=rounds, note="")
+
+            def show() -> None:
+                note = f"residual {self.residual():.2e}"
+                bar.update(task, completed=simulation.round, note=note)
+
+            chunk, reason = 1, ""
+            while not reason:
+                reason = self._enough()
+                if not reason:
+                    target = min(
+                        rounds, (simulation.round // self.options.every + 1) * self.options.every
+                    )
+                    chunk = self._advance(target, chunk, show, interrupted)
+                    if simulation.round == target or self._all_diverged():
+                        self._evaluate()
+                    if interrupted() and not self._enough():
+                        reason = "interrupted"
+                    show()
+                if reason or time.monotonic() - saved_at > CHECKPOINT_EVERY:
+                    self._save()
+                    saved_at = time.monotonic()
+        return reason
+
+    def residual(self) -> float:
+        """Norm of the natural residual at the last evaluation, the largest over the runs."""
+        last = self.history[-len(self.trials) :]
+        return max(row["natural_residual_sq"] for row in last) ** 0.5
+
+    def _enough(self) -> str:
+        """The reason to stop now, or nothing."""
+        tolerance = self.options.tolerance
+        if self._all_diverged():
+            return "diverged"
+        if tolerance is not None and self.residual() <= tolerance:
+            return "tolerance"
+        return "rounds" if self.simulation.round >= self.options.rounds else ""
+
+    def _all_diverged(self) -> bool:
+        return bool(np.all(self.simulation.diverged >= 0))
+
+    def _advance(
+        self, target: int, chunk: int, show: Callable[[], None], interrupted: Callable[[], bool]
+    ) -> int:
+        """Run to round `target` in chunks of about PATIENCE seconds; returns the chunk's size."""
+        simulation = self.simulation
+        while simulation.round < target and not interrupted() and not self._all_diverged():
+            here = min(chunk, target - simulation.round)
+            began = time.perf_counter()
+            simulation.advance(simulation.round + here)
+            simulation.block_until_ready()
+            elapsed = time.perf_counter() - began
+            self.seconds += elapsed
+            chunk = max(1, int(min(2.0 * here, PATIENCE / max(elapsed / here, 1e-9))))
+            show()
+        return chunk
+
+    def _evaluate(self) -> None:
+        """Add one row a run to the history."""
+        simulation, cost = self.simulation, self.cost
+        measured = simulation.evaluate(self.options.eval_gamma)
+        work = zip(*map(np.ndarray.tolist, simulation.work), strict=True)
+        for run, (trial, (visits, steps)) in enumerate(zip(self.trials, work, strict=True)):
+            row: dict[str, float] = {"round": simulation.round, "run": run, "trial": trial}
+            row |= {name: float(measured[name][run]) for name in METRICS if name in measured}
+            row |= {
+                "gradients": visits * cost.gradients_visit + steps * cost.gradients_step,
+                "prox_clients": visits * cost.prox_visit + steps * cost.prox_step,
+                "prox_server": simulation.round * cost.prox_server,
+                "bytes_up": visits * cost.bytes_up,
+                "bytes_down": visits * cost.bytes_down,
+                "seconds": self.seconds,
+            }
+            self.history.append(row)
+
+    def _save(self) -> None:
+        if self.path is not None:
+            state = self.simulation.state(), self.simulation.work
+            now = Checkpoint(state, self.simulation.round, self.seconds, self.history)
+            checkpoints.save(self.path, self.fingerprint, now)
+
+    def _restore(self, path: Path) -> None:
+        like = self.simulation.state(), self.simulation.work
+        saved = checkpoints.load(path, self.fingerprint, like)
+        state, work = saved.state
+        self.simulation.restore(state, work, saved.round)
+        self.seconds, self.history = saved.seconds, saved.history
+
+
+def _data_hash(problem: Problem) -> str:
+    """Identifies the data and the start, so that a checkpoint cannot meet other data."""
+    digest = hashlib.blake2b(digest_size=16)
+    for tree in (problem.params, *problem.clients):
+        for leaf in jax.tree.leaves(tree):
+            array = np.ascontiguousarray(leaf)
+            digest.update(repr((array.shape, array.dtype.str)).encode())
+            digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+@contextmanager
+def _interrupt() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C asks the loop to stop after its present chunk; a second one stops at once."""
+    pressed = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield pressed.is_set
+        return
+
+    def handler(number: int, frame: Any) -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt
+        pressed.set()
+        print("stopping after the present rounds; Ctrl-C again to stop at once", file=sys.stderr)
+
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield pressed.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _progress_bar(show: bool) -> Progress:
+    return Progress(
+        TextColumn("round {task.completed}/{task.total}"),
+        BarColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not show or not sys.stderr.isatty(),
+    )

@@ -1,0 +1,254 @@
+"""Estimates of a problem's constants, each with its uncertainty said.
+
+Everything is measured along a short proximal-gradient run from the start.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from compositefl.errors import CompositeFLError, require_integer, require_positive
+from compositefl.metrics import normal_map, squared_norm
+from compositefl.problem import Problem
+from compositefl.regularizers.base import Regularizer
+from compositefl.regularizers.elementary import Zero
+from compositefl.theory.base import Constants
+from compositefl.theory.probe import Probe, normal_like
+from compositefl.vector import Vector
+
+SAFE = 0.9  # share of 1/(L + rho) taken as step: L is a lower bound
+HALVINGS = 20  # of the step, when psi rises
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A measured number. `note` says what the uncertainty is, and what is not in it."""
+
+    value: float
+    uncertainty: float
+    note: str
+
+    def __str__(self) -> str:
+        return f"{self.value:.6g} +- {self.uncertainty:.2g} ({self.note})"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What `estimate` measured. `constants()` turns it into `Constants`."""
+
+    L: Quantity
+    rho: Quantity
+    sigma: Quantity
+    delta: Quantity
+    zeta: Quantity
+    lipschitz: Quantity
+    subgradient: Quantity
+    normal_map_sq: float
+    prox_gap_sq: float
+    gradients_sq: float
+    gamma: float  # of x_0 = prox_gamma(z_0), F_nor and delta
+    clients: int
+    batch_size: int | None
+
+    def constants(self, **known: Any) -> Constants:
+        """The values as `Constants`; what is known better, or not measured (mu, nu), is passed."""
+        measured = {f.name: getattr(self, f.name) for f in fields(self)}
+        values = {k: v.value if isinstance(v, Quantity) else v for k, v in measured.items()}
+        del values["gamma"], values["batch_size"]
+        return Constants(**{**values, **known})
+
+    def __str__(self) -> str:
+        measured = [(f.name, getattr(self, f.name)) for f in fields(self)]
+        return "\n".join(f"{k:12} {v}" for k, v in measured if isinstance(v, Quantity))
+
+
+def estimate(
+    problem: Problem,
+    regularizer: Regularizer | None = None,
+    *,
+    batch_size: int | None = None,
+    gamma: float | None = None,
+    seed: int = 0,
+    dtype: str = "float32",
+    steps: int = 100,
+    iterates: int = 5,
+    power_steps: int = 30,
+    batches: int = 64,
+    samples: int | None = None,
+) -> Estimate:
+    """Measure L, sigma, delta, zeta and the other constants of the theorems.
+
+    batch_size: of the stochastic gradients, None for full local gradients (sigma = 0).
+    gamma: prox parameter of the start x_0 = prox_gamma(z_0), None for 1/(5 (L + rho)).
+    steps, iterates: proximal-gradient steps of the run, and points on it where things are measured
+        besides x_0. power_steps: of the power iteration for L. batches: minibatches drawn per
+        client and point for sigma.
+    samples: at most so many samples of a client are used, for large data; None for all.
+    """
+    require_integer(steps=steps, iterates=iterates, power_steps=power_steps)
+    require_integer(minimum=2, batches=batches)
+    require_integer(minimum=0, seed=seed)
+    for name, value in (("batch_size", batch_size), ("samples", samples)):
+        if value is not None:
+            require_integer(**{name: value})
+    if dtype not in ("float32", "float64"):
+        raise CompositeFLError(f"dtype='{dtype}' must be 'float32' or 'float64'")
+    phi = regularizer or Zero()
+    phi.check_tree(problem.params)
+    rho = float(np.max(np.asarray(phi.rho)))
+    if gamma is not None:
+        require_positive(gamma=gamma)
+        phi.check_prox("gamma", gamma)
+    if samples is not None:
+        problem = _thin(problem, samples, seed)
+    with jax.enable_x64(dtype == "float64"):
+        probe = Probe(problem, dtype, seed)
+        z = Vector(problem.start(dtype))
+        if gamma is None:
+            first = probe.prox(phi, z, 0.5 / rho if rho > 0 else 1.0)
+            gamma = 1 / (5 * (float(np.max(probe.curvature(first, 0, power_steps)[0])) + rho))
+        points = _run(probe, phi, z, gamma, rho, steps, iterates, power_steps)
+        return _measure(probe, phi, z, gamma, rho, points, batch_size, batches)
+
+
+class _Point(NamedTuple):
+    """A point of the run with psi, grad f, and the curvature of every f_i there."""
+
+    x: Vector
+    psi: float
+    gradient: Vector
+    curvature: np.ndarray  # of every client, a lower bound
+    residual: np.ndarray  # how far the power iteration is from an eigenvector
+
+
+def _run(
+    probe: Probe,
+    phi: Regularizer,
+    z: Vector,
+    gamma: float,
+    rho: float,
+    steps: int,
+    iterates: int,
+    power_steps: int,
+) -> list[_Point]:
+    """A proximal-gradient run from prox_gamma(z), its step 0.9/(L + rho) with the L seen so far."""
+
+    def look(x: Vector) -> _Point:
+        value, gradient = probe.value_and_gradient(x)
+        psi = float(value) + float(phi.value(x.tree))
+        return _Point(x, psi, gradient, *probe.curvature(x, len(points), power_steps))
+
+    points: list[_Point] = []
+    points.append(look(probe.prox(phi, z, gamma)))
+    if not np.isfinite(points[0].psi):
+        raise CompositeFLError(f"psi is {points[0].psi} at the start prox_gamma(z_0)")
+    for part in range(iterates):
+        here = points[-1]
+        count = (part + 1) * steps // iterates - part * steps // iterates
+        L = max(float(p.curvature.max()) for p in points)
+        step = SAFE / max(L + rho, np.finfo(probe.dtype).tiny ** 0.5)
+        x = probe.descend(phi, here.x, step, count)
+        for _ in range(HALVINGS):
+            psi = float(probe.value_and_gradient(x)[0]) + float(phi.value(x.tree))
+            if psi <= here.psi + 10 * np.finfo(probe.dtype).eps * abs(here.psi):
+                break
+            step /= 2
+            x = probe.descend(phi, here.x, step, count)
+        points.append(look(x))
+    return points
+
+
+def _measure(
+    probe: Probe,
+    phi: Regularizer,
+    z: Vector,
+    gamma: float,
+    rho: float,
+    points: list[_Point],
+    batch_size: int | None,
+    batches: int,
+) -> Estimate:
+    start = points[0]
+    tops = np.array([p.curvature.max() for p in points])
+    best = points[int(np.argmax(tops))]
+    residual = float(best.residual[int(np.argmax(best.curvature))])
+    apart, norms = zip(*(probe.dissimilarity(p.x, p.gradient) for p in points), strict=True)
+    far = np.sqrt([a.max() for a in apart])
+    singles = [probe.noise(p.x, k, 1, batches)[2].max() for k, p in enumerate(points)]
+    psi = [p.psi for p in points]
+    here = f"over {len(points)} points of a short run"
+    return Estimate(
+        L=Quantity(
+            float(tops.max()),
+            float(max(np.ptp(tops), residual)),
+            f"lower bound by power iteration, the largest client; uncertainty: spread {here}, "
+            "or residual of the power iteration",
+        ),
+        rho=Quantity(rho, 0.0, "known from the regularizer"),
+        sigma=_sigma(probe, points, batch_size, batches),
+        delta=Quantity(
+            max(0.0, psi[0] - min(psi)),
+            max(0.0, psi[-2] - psi[-1]),
+            "lower bound: psi(x_0) minus the best psi of a short run; uncertainty: what the last "
+            "part of the run still gained",
+        ),
+        zeta=Quantity(
+            float(far.max()),
+            float(np.ptp(far)),
+            f"largest ||grad f_i - grad f|| seen; uncertainty: spread {here}",
+        ),
+        lipschitz=Quantity(
+            float(max(singles)),
+            float(np.ptp(singles)),
+            f"largest gradient of a sample seen; uncertainty: spread {here}",
+        ),
+        subgradient=_subgradient_bound(phi, z, rho, probe.key),
+        normal_map_sq=float(squared_norm(normal_map(gamma, z, start.x, start.gradient))),
+        prox_gap_sq=float(squared_norm(start.x - z)),
+        gradients_sq=float(norms[0].mean()),
+        gamma=gamma,
+        clients=len(probe.sizes),
+        batch_size=batch_size,
+    )
+
+
+def _sigma(probe: Probe, points: list[_Point], batch_size: int | None, batches: int) -> Quantity:
+    if batch_size is None:
+        return Quantity(0.0, 0.0, "full local gradients")
+    measured = [probe.noise(p.x, k, batch_size, batches)[:2] for k, p in enumerate(points)]
+    means, errors = (np.stack(part).ravel() for part in zip(*measured, strict=True))
+    top = int(np.argmax(means))
+    sigma = float(np.sqrt(means[top]))
+    return Quantity(
+        sigma,
+        float(errors[top]) / (2 * sigma) if sigma else 0.0,
+        f"largest over clients and {len(points)} points, {batches} minibatches each; uncertainty: "
+        "standard error there, taking the largest favours high values",
+    )
+
+
+def _subgradient_bound(phi: Regularizer, z: Vector, rho: float, key: jax.Array) -> Quantity:
+    """B_g from (z - prox_t(z))/t, a subgradient at prox_t(z), at random points of seven sizes."""
+    t = 0.5 / rho if rho > 0 else 1.0
+    direction = normal_like(key, z)
+    norms = []
+    for scale in 10.0 ** np.arange(-3, 4):
+        point = float(scale) * direction
+        step = point - Vector(phi.prox(point.tree, t))
+        norms.append(float(jnp.sqrt(squared_norm(step))) / t)
+    if norms[-1] > 2 * norms[-2] > 0:  # grows with the point: no bound
+        return Quantity(np.inf, 0.0, "subgradients of the regularizer are not bounded")
+    return Quantity(max(norms), 0.0, "largest subgradient seen at random points, a lower bound")
+
+
+def _thin(problem: Problem, samples: int, seed: int) -> Problem:
+    """The problem with at most `samples` random samples of each client."""
+    rng = np.random.default_rng(seed)
+    clients = []
+    for client, size in zip(problem.clients, problem.sizes, strict=True):
+        keep = np.sort(rng.permutation(size)[:samples])
+        clients.append(jax.tree.map(lambda a, keep=keep: np.asarray(a)[keep], client))
+    return Problem(problem.loss, problem.params, clients)

@@ -1,0 +1,162 @@
+"""Steps for a method by its name, and algorithms that use them."""
+
+import dataclasses
+from typing import Any
+
+from compositefl.algorithms.base import Algorithm
+from compositefl.errors import CompositeFLError, unknown_name
+from compositefl.problem import Problem
+from compositefl.regularizers.base import Regularizer
+from compositefl.theory import fednmap, fedprox, za1
+from compositefl.theory.base import Constants, Setting, StepSizes, Theorem
+from compositefl.theory.estimation import estimate
+
+# Theorems of each method, the default first.
+THEOREMS: dict[str, dict[str, Theorem]] = {
+    "fednmap": {"5": fednmap.Theorem5(), "8": fednmap.Theorem8()},
+    "za1": {"3.5": za1.Theorem35(), "3.6": za1.Theorem36(), "3.8": za1.Theorem38()},
+    "fedprox": {"1": fedprox.Theorem1(), "2": fedprox.Theorem2()},
+    "fedmspp": {"3": fedprox.Theorem3(), "4": fedprox.Theorem4()},
+}
+
+
+def stepsizes(
+    algorithm: str | type[Algorithm] | Algorithm,
+    constants: Constants,
+    *,
+    rounds: int,
+    local_steps: int = 1,
+    batch_size: int | None = None,
+    theorem: str | float | None = None,
+    participants: int | None = None,
+    gamma: float | None = None,
+    local_lr: float | None = None,
+    server_lr: float | None = None,
+    m: int | None = None,
+    envelope: float | None = None,
+) -> StepSizes:
+    """The steps that a theorem sets for a run of `rounds` rounds, and its bound.
+
+    algorithm: its name or class, for example "fednmap" or cfl.ZA1. theorem: its number, for
+    example "3.6"; the method's first one if None. Steps that are given are kept: with gamma,
+    local_lr and server_lr the bound is that of these steps. m, envelope: see the theorems.
+    """
+    rule = _theorem(_name(algorithm), theorem)
+    setting = Setting(
+        rounds=rounds,
+        local_steps=local_steps,
+        batch_size=batch_size,
+        participants=participants,
+        gamma=gamma,
+        local_lr=local_lr,
+        server_lr=server_lr,
+        m=m,
+        envelope=envelope,
+    )
+    return StepSizes(
+        theorem=rule.name,
+        measures=rule.measures,
+        exact=rule.exact,
+        notes=tuple(_participation(rule, constants, participants)),
+        setting=setting,
+        constants=constants,
+        rule=rule,
+        **rule.choose(constants, setting),
+    )
+
+
+def with_theory_steps(
+    algorithm_class: type[Algorithm],
+    hyper: dict[str, Any],
+    problem: Problem,
+    regularizer: Regularizer | None,
+    rounds: int,
+    batch_size: int | None,
+    *,
+    constants: Constants | None = None,
+    theorem: str | float | None = None,
+    participants: int | None = None,
+    seed: int = 0,
+    dtype: str = "float32",
+) -> Algorithm:
+    """An instance of `algorithm_class` whose missing steps are those of its theorem.
+
+    hyper: its hyper-parameters. Numbers are kept; steps that are missing or "theory" come from the
+    theorem, with constants measured by `estimate` unless they are given.
+    """
+    _theorem(_name(algorithm_class), theorem)  # refuse before the work of an estimate
+    given = {name: value for name, value in hyper.items() if value != "theory"}
+    if constants is None:
+        measured = estimate(problem, regularizer, batch_size=batch_size, seed=seed, dtype=dtype)
+        constants = measured.constants()
+    steps = stepsizes(
+        algorithm_class,
+        constants,
+        rounds=rounds,
+        local_steps=given.get("local_steps", 1),
+        batch_size=batch_size,
+        theorem=theorem,
+        participants=participants,
+        **{name: given.get(name) for name in ("gamma", "local_lr", "server_lr")},
+    )
+    fields = {f.name for f in dataclasses.fields(algorithm_class)}  # type: ignore[arg-type]
+    for name in ("gamma", "local_lr", "server_lr", "eta", "eps"):
+        if name in fields and name not in given and getattr(steps, name) is not None:
+            given[name] = getattr(steps, name)
+    return algorithm_class(**given)
+
+
+def note_outside(
+    algorithm: Algorithm,
+    constants: Constants,
+    rounds: int,
+    *,
+    participants: int | None = None,
+    batch_size: int | None = None,
+) -> str | None:
+    """One line that says which conditions of its theorem the algorithm's steps violate, or None.
+
+    None also for a method without a theorem here. Being outside is common: the papers' own
+    experiments are.
+    """
+    theorems = THEOREMS.get(_name(algorithm))
+    if theorems is None:
+        return None
+    rule = next(iter(theorems.values()))
+    setting = Setting(
+        rounds=rounds,
+        local_steps=int(getattr(algorithm, "local_steps", 1)),
+        participants=participants,
+        batch_size=batch_size,
+    )
+    steps = {n: getattr(algorithm, n, None) for n in ("gamma", "local_lr", "server_lr", "eta")}
+    outside = list(rule.violations(constants, setting, steps))
+    outside += _participation(rule, constants, participants)
+    if not outside:
+        return None
+    return f"{rule.name} does not cover this run: {'; '.join(outside)}"
+
+
+def _name(algorithm: str | type[Algorithm] | Algorithm) -> str:
+    if isinstance(algorithm, str):
+        return algorithm.lower()
+    kind = algorithm if isinstance(algorithm, type) else type(algorithm)
+    return kind.__name__.lower()
+
+
+def _theorem(name: str, theorem: str | float | None) -> Theorem:
+    if name not in THEOREMS:
+        raise unknown_name("algorithm with a theorem", name, THEOREMS)
+    known = THEOREMS[name]
+    if theorem is None:
+        return next(iter(known.values()))
+    number = str(theorem).lower().removeprefix("theorem").strip()
+    if number not in known:
+        raise CompositeFLError(f"theorem={theorem!r} must be one of {', '.join(known)} for {name}")
+    return known[number]
+
+
+def _participation(rule: Theorem, c: Constants, participants: int | None) -> list[str]:
+    if rule.full_participation and participants is not None and participants < c.clients:
+        return [f"{participants} of {c.clients} clients take part, the theorem wants all"]
+    return []

@@ -1,0 +1,101 @@
+"""Sweeps equal single runs; paths start where the zero model stops being optimal."""
+
+import numpy as np
+import pytest
+from problems import centralised_solution
+
+import compositefl as cfl
+
+OPTIONS = dict(rounds=10, batch_size=4, seed=3, dtype="float64", progress=False, eval_every=5)
+
+
+def test_a_sweep_is_the_single_runs(network_problem):
+    algorithm = cfl.FedNMap(gamma=0.5, local_steps=3, local_lr=0.05)
+    grid = {"local_lr": [0.02, 0.05], "local_steps": [1, 4], "regularizer.weight": [0.0, 0.1]}
+    table = cfl.sweep(network_problem, cfl.L1(0.1), algorithm, grid, trials=2, **OPTIONS)
+    assert len(table) == 8 * 2 * 3
+    for lr in grid["local_lr"]:
+        for q in grid["local_steps"]:
+            for weight in grid["regularizer.weight"]:
+                one = cfl.minimize(
+                    network_problem,
+                    cfl.L1(weight),
+                    cfl.FedNMap(gamma=0.5, local_steps=q, local_lr=lr),
+                    trials=2,
+                    **OPTIONS,
+                ).history
+                same = table[
+                    (table.local_lr == lr)
+                    & (table.local_steps == q)
+                    & (table["regularizer.weight"] == weight)
+                ]
+                for column in ("round", "trial", "psi", "natural_residual_sq", "gradients"):
+                    np.testing.assert_allclose(same[column], one[column], rtol=1e-9)
+
+
+def test_runs_that_do_not_fit_wait_their_turn(network_problem, monkeypatch):
+    algorithm = cfl.FedNMap(gamma=0.5, local_steps=3, local_lr=0.05)
+    grid = {"local_lr": [0.01, 0.02, 0.03, 0.04]}
+    together = cfl.sweep(network_problem, cfl.L1(0.1), algorithm, grid, **OPTIONS)
+    monkeypatch.setattr("compositefl.simulation.engine.WORKING_SET", 43 * 3 * 2)
+    apart = cfl.sweep(network_problem, cfl.L1(0.1), algorithm, grid, **OPTIONS)
+    np.testing.assert_allclose(apart.psi, together.psi, rtol=1e-12)
+
+
+def test_divergence_is_a_column(lasso_problem):
+    table = cfl.sweep(
+        lasso_problem,
+        cfl.L1(0.1),
+        cfl.FedNMap(gamma=0.5, local_steps=3, local_lr=0.05),
+        {"local_lr": [0.05, 1e6]},
+        rounds=400,
+        eval_every=400,
+        progress=False,
+    )
+    last = table[table["round"] == 400].set_index("local_lr")
+    assert last.diverged[0.05] == -1 and 0 <= last.diverged[1e6] < 100
+    assert np.isfinite(last.psi[0.05])
+
+
+@pytest.mark.parametrize(
+    "grid, message",
+    [
+        ({}, "must name at least one field"),
+        ({"local_lr": []}, "must name at least one field"),
+        ({"locallr": [1.0]}, "FedNMap has no"),
+        ({"regularizer.weigth": [1.0]}, "L1 has no"),
+        ({"gamma": [0.5, -1.0]}, "gamma=-1.0 must be"),
+    ],
+)
+def test_wrong_grids(lasso_problem, grid, message):
+    algorithm = cfl.FedNMap(gamma=0.5, local_steps=3, local_lr=0.05)
+    with pytest.raises(cfl.CompositeFLError, match=message):
+        cfl.sweep(lasso_problem, cfl.L1(0.1), algorithm, grid, **OPTIONS)
+
+
+def test_weight_max_of_l1_is_the_largest_gradient_entry(lasso_problem):
+    gradient = np.mean([-(a.T @ b) / len(b) for a, b in lasso_problem.clients], axis=0)
+    expected = np.abs(gradient).max()
+    np.testing.assert_allclose(cfl.weight_max(lasso_problem, cfl.L1(1.0)), expected, rtol=1e-6)
+    mcp = cfl.weight_max(lasso_problem, cfl.MCP(1.0, 3.0))
+    np.testing.assert_allclose(mcp, expected, rtol=1e-6)
+    with pytest.raises(cfl.CompositeFLError, match="makes the zero model stationary"):
+        cfl.weight_max(lasso_problem, cfl.SquaredL2(1.0))
+
+
+def test_path(lasso_problem):
+    table, models = cfl.path(
+        lasso_problem,
+        cfl.L1(1.0),
+        cfl.FedNMap(gamma=0.5, local_steps=5, local_lr=0.02),
+        6,
+        rounds=5000,
+        tolerance=1e-10,
+        dtype="float64",
+        eval_every=100,
+        progress=False,
+    )
+    assert not np.any(models[0])
+    assert list(table.zeros) == sorted(table.zeros, reverse=True)
+    for weight, model in zip(table.weight, models, strict=True):
+        np.testing.assert_allclose(model, centralised_solution(lasso_problem, weight), atol=1e-8)

@@ -33,7 +33,7 @@ CASES = [  # options, what the message must say
     ("--regularizer l1:-1", ["--regularizer l1:-1", "weight=-1.0", ">= 0"]),
     ("--regularizer l1:much", ["--regularizer l1:much", "not a number"]),
     ("--regularizer l1:1 --unpenalized */bais", ["--unpenalized */bais", "dense0/bias"]),
-    ("--unpenalized */bias", ["--unpenalized", "--regularizer"]),
+    ("--regularizer zero --unpenalized */bias", ["--unpenalized", "--regularizer"]),
     ("--clients 5000", ["--clients 5000", "1437 samples"]),
     ("--clients 0", ["--clients 0", ">= 1"]),
     ("--clients few", ["--clients", "'few' is not a whole number"]),

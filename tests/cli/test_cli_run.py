@@ -77,43 +77,23 @@ def test_the_documented_command(tmp_path):
 
 
 def test_it_is_what_minimize_returns(run, tmp_path):
-    words = [
-        "--gamma",
-        "2",
-        "--regularizer",
-        "l1:0.01",
-        "--batch-size",
-        "8",
-        "--partition",
-        "iid",
-        "--seed",
-        "5",
-    ]
-    assert run(*words, "--out", tmp_path / "out").code == 0
+    assert run("--gamma", "2", "--partition", "iid", "--seed", "5", "--out", tmp_path).code == 0
     digits = cfl.data.load("digits")
     clients = cfl.partition.iid(digits.train, clients=4, seed=5)
     problem = cfl.models.mlp((64, 4, 10)).problem(clients, test=digits.test, seed=5)
     algorithm = cfl.FedNMap(gamma=2.0, local_steps=2, local_lr=0.1)
-    result = cfl.minimize(
-        problem,
-        cfl.L1(0.01),
-        algorithm,
-        rounds=4,
-        eval_every=2,
-        batch_size=8,
-        seed=5,
-        eval_gamma=2.0,
-    )
-    model = load_file(tmp_path / "out" / "model.safetensors")
+    numbers = {"rounds": 4, "eval_every": 2, "batch_size": 8, "seed": 5, "eval_gamma": 2.0}
+    result = cfl.minimize(problem, cfl.L1(0.01), algorithm, **numbers)
+    model = load_file(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(model["dense0/kernel"], result.params["dense0"]["kernel"])
-    history = pd.read_csv(tmp_path / "out" / "history.csv").drop(columns="seconds")
+    history = pd.read_csv(tmp_path / "history.csv").drop(columns="seconds")
     pd.testing.assert_frame_equal(
         history, result.history.drop(columns="seconds"), check_dtype=False, rtol=1e-6
     )
 
 
 def test_config_repeats_the_run(run, cli, tmp_path):
-    words = ["--regularizer", "mcp:0.01,5", "--unpenalized", "*/bias", "--batch-size", "8"]
+    words = ["--regularizer", "mcp:0.01,5", "--unpenalized", "*/bias", "--batch-size", "6"]
     words += ["--partition", "dirichlet", "--alpha", "0.5", "--participation", "2"]
     words += ["--algorithm", "fedmid", "--set", "prox-at=server", "--trials", "2", "--seed", "3"]
     assert run(*words, "--out", tmp_path / "first").code == 0
@@ -160,17 +140,13 @@ def test_synthetic_data(cli, tmp_path):
     assert load_file(tmp_path / "model.safetensors")["dense0/kernel"].shape == (5, 1)
 
 
-def test_an_earlier_result_is_replaced(run, cli, tmp_path):
-    out = tmp_path / "out"
-    compared = ["--algorithms", "fedmid,fedavg", "--model", "multinomial", "--rounds", "1"]
-    assert (
-        cli("compare", *compared, *["--local-steps", "1", "--local-lr", "1", "--out"], out).code
-        == 0
-    )
-    (out / "notes.txt").write_text("mine")
-    assert "model-fedavg.safetensors" in files(out)
-    assert run("--out", out).code == 0
-    assert files(out) == sorted([*FILES, "notes.txt"])
+def test_an_earlier_result_is_replaced(run, tmp_path):
+    (tmp_path / "config.json").write_text('{"compositefl": "0.1.0"}')
+    for name in ("history.csv", "model-fedavg.safetensors", "notes.txt"):
+        (tmp_path / name).write_text("old")
+    assert run("--out", tmp_path).code == 0
+    assert files(tmp_path) == sorted([*FILES, "notes.txt"])
+    assert (tmp_path / "history.csv").read_text() != "old"
 
 
 def test_a_folder_with_other_files_is_refused(run, tmp_path):
@@ -195,12 +171,12 @@ def test_divergence_keeps_what_there_is(cli, tmp_path):
 
 
 def test_checkpoint_and_resume(run, tmp_path):
-    state = ["--checkpoint", tmp_path / "out" / "state.npz", "--batch-size", "8"]
+    state = ["--checkpoint", tmp_path / "out" / "state.npz"]
     assert run(*state, "--rounds", "2", "--out", tmp_path / "out").code == 0
     refused = run(*state, "--out", tmp_path / "out")
     assert refused.code == 2 and "--resume" in refused.err
     assert run(*state, "--resume", "--out", tmp_path / "out").code == 0
-    assert run("--batch-size", "8", "--out", tmp_path / "whole").code == 0
+    assert run("--out", tmp_path / "whole").code == 0
     resumed, whole = (load_file(tmp_path / d / "model.safetensors") for d in ("out", "whole"))
     for name, array in whole.items():
         np.testing.assert_array_equal(array, resumed[name])

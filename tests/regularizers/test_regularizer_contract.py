@@ -147,14 +147,15 @@ def test_single_precision_is_accurate(case):
 def test_eager_jit_and_vmap_agree(case):
     z = np.stack([sample(case, seed) for seed in range(2)])
     t = case.t_max * np.array([0.2, 0.9])
-    eager = np.stack([case.phi.prox(row, step) for row, step in zip(z, t, strict=True)])
-    jitted = np.stack([prox(case.phi, row, step) for row, step in zip(z, t, strict=True)])
-    mapped = jax.jit(jax.vmap(case.phi.prox))(z, t)
-    np.testing.assert_allclose(jitted, eager, rtol=0, atol=1e-14)
-    np.testing.assert_allclose(mapped, eager, rtol=0, atol=1e-14)
-    values = [case.phi.value(row) for row in z]
-    np.testing.assert_allclose([value(case.phi, row) for row in z], values, rtol=1e-14)
-    np.testing.assert_allclose(jax.jit(jax.vmap(case.phi.value))(z), values, rtol=1e-14)
+    jitted = [prox(case.phi, row, step) for row, step in zip(z, t, strict=True)]
+    values = [value(case.phi, row) for row in z]
+    np.testing.assert_allclose(case.phi.prox(z[0], t[0]), jitted[0], rtol=0, atol=1e-14)
+    np.testing.assert_allclose(case.phi.value(z[0]), values[0], rtol=1e-14)
+    mapped, mapped_values = jax.jit(
+        jax.vmap(lambda z, t: (case.phi.prox(z, t), case.phi.value(z)))
+    )(z, t)
+    np.testing.assert_allclose(mapped, np.stack(jitted), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(mapped_values, values, rtol=1e-14)
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.other], ids=lambda case: case.name)

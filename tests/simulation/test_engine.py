@@ -14,7 +14,13 @@ import pytest
 
 import compositefl as cfl
 from compositefl.simulation.engine import Simulation
-from compositefl.simulation.sampling import minibatch, participants, threefry
+from compositefl.simulation.sampling import (
+    lost,
+    minibatch,
+    participants,
+    straggler_steps,
+    threefry,
+)
 
 ALGORITHM = cfl.FedNMap(gamma=0.5, local_steps=3, local_lr=0.05)
 
@@ -237,6 +243,29 @@ def test_participants_are_uniform_without_replacement():
     )
     assert (masks.sum(axis=1) == 3).all() and masks.max() == 1
     assert np.abs(masks.mean(axis=0) - 3 / 8).max() < 0.03
+
+
+def test_draws_do_not_depend_on_the_floating_point_type():
+    key = jax.random.key(9)
+
+    def draws():
+        clients = jnp.arange(50, dtype=jnp.int32)
+        return [
+            np.asarray(a)
+            for a in (
+                jax.vmap(lambda i: minibatch(key, i, 3, 8, 100))(clients),
+                participants(key, 50, 9, False),
+                participants(key, 50, 9, True),
+                jax.vmap(lambda i: lost(key, i, 0.5))(clients),
+                jax.vmap(lambda i: straggler_steps(key, i, 0.5, 10))(clients),
+            )
+        ]
+
+    single = draws()
+    with jax.enable_x64(True):
+        double = draws()
+    for a, b in zip(single, double, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_without_all_cores_results_are_the_same(network_problem):

@@ -1,7 +1,7 @@
 """Every random draw of a run, each from a key folded from (seed, trial, round, client, step).
 
 A draw depends on nothing else, so results do not change with the number of devices, the block
-size or the evaluation schedule, and a site on a network can repeat its own draws.
+size, the evaluation schedule or the floating-point type, and a site on a network can repeat its own draws.
 """
 
 from enum import IntEnum
@@ -69,7 +69,7 @@ def participants(key: jax.Array, clients: int, count: int, replacement: bool) ->
     `key` is the round's PARTICIPANTS key.
     """
     if replacement:
-        chosen = jax.random.randint(key, (count,), 0, clients)
+        chosen = jax.random.randint(key, (count,), 0, clients, jnp.int32)
     else:
         chosen = jax.random.permutation(key, clients)[:count]
     return jnp.zeros(clients, jnp.int32).at[chosen].add(1)
@@ -77,7 +77,7 @@ def participants(key: jax.Array, clients: int, count: int, replacement: bool) ->
 
 def lost(key: jax.Array, client: Any, probability: Any) -> jax.Array:
     """Whether a client's upload of this round is lost. `key` is the round's LOST key."""
-    return jax.random.uniform(jax.random.fold_in(key, client)) < probability
+    return jax.random.uniform(jax.random.fold_in(key, client), dtype=jnp.float32) < probability
 
 
 def straggler_steps(key: jax.Array, client: Any, probability: Any, steps: Any) -> jax.Array:
@@ -86,5 +86,6 @@ def straggler_steps(key: jax.Array, client: Any, probability: Any, steps: Any) -
     `key` is the round's STRAGGLERS key.
     """
     late, early = jax.random.split(jax.random.fold_in(key, client))
-    some = jax.random.randint(early, (), 1, jnp.maximum(steps, 2))
-    return jnp.where(jax.random.uniform(late) < probability, some, steps)
+    some = jax.random.randint(early, (), 1, jnp.maximum(steps, 2), jnp.int32)
+    slow = jax.random.uniform(late, dtype=jnp.float32) < probability
+    return jnp.where(slow, some, steps)

@@ -105,7 +105,6 @@ class Theorem:
     name: ClassVar[str]
     measures: ClassVar[str]  # what the bound is a bound of
     exact: ClassVar[bool] = True  # False: the paper gives the bound up to a constant factor
-    needs_mu: ClassVar[bool] = False
     full_participation: ClassVar[bool] = True  # the theorem covers nothing else
 
     def choose(self, c: Constants, s: Setting) -> dict[str, Any]:

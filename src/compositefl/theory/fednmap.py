@@ -6,7 +6,7 @@ takes m >= 1 rounds together; m is free, and the bounds hold for every m that th
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from compositefl.errors import CompositeFLError
 from compositefl.theory.base import Constants, Setting, StepSizes, Theorem, above
@@ -61,6 +61,8 @@ def eq_19(c: Constants, rounds: int, local_steps: int) -> Choice:
 class _FedNMap(Theorem):
     """What both theorems share: limits on gamma, eta_hat and eta_a that fall with m."""
 
+    formulas: ClassVar[tuple[str, str]]  # the limits of eta_hat and eta_a in words
+
     def gamma_limit(self, c: Constants) -> tuple[float, str]:
         raise NotImplementedError
 
@@ -98,8 +100,8 @@ class _FedNMap(Theorem):
             return
         eta_hat, local = self.limits(c, gamma, q, m)
         used = steps["local_lr"] * steps["server_lr"] * q
-        yield from above("eta_hat", used, eta_hat, f"its limit at m={m}")
-        yield from above("local_lr", steps["local_lr"], local, f"its limit at m={m}")
+        yield from above("eta_hat", used, eta_hat, f"{self.formulas[0]} with m={m}")
+        yield from above("local_lr", steps["local_lr"], local, f"{self.formulas[1]} with m={m}")
 
 
 class Theorem5(_FedNMap):
@@ -107,6 +109,10 @@ class Theorem5(_FedNMap):
 
     name = "FedNMap Theorem 5"
     measures = "(1/T) sum_{t<T} E ||F_nor^gamma(z_t)||^2"
+    formulas = (
+        "(1 - gamma rho)/(100 m sqrt(L^2 + 1/gamma^2))",
+        "(1 - gamma rho)/(100 Q sqrt(m (L^2 + 1/gamma^2)))",
+    )
 
     def choose(self, c: Constants, s: Setting) -> dict[str, Any]:
         """Eq 15 with guards: 1 <= m <= T, and no step above the theorem's own limits.
@@ -128,7 +134,7 @@ class Theorem5(_FedNMap):
         return 1 / (5 * (c.rho + c.L)), "1/(5 (rho + L))"
 
     def limits(self, c: Constants, gamma: float, q: int, m: int) -> tuple[float, float]:
-        """eta_hat <= a/m, eta_a <= a/(Q sqrt(m)); a = (1 - gamma rho)/(100 sqrt(L^2 + 1/gamma^2))."""
+        """eta_hat <= a/m, eta_a <= a/(Q sqrt(m)), a = (1 - gamma rho)/(100 sqrt(L^2 + gamma^-2))."""
         a = (1 - gamma * c.rho) / (100 * curvature(c, gamma))
         return a / m, a / (q * math.sqrt(m))
 
@@ -157,7 +163,7 @@ class Theorem8(_FedNMap):
 
     name = "FedNMap Theorem 8"
     measures = "E psi(x_T) - psi*"
-    needs_mu = True
+    formulas = ("the limit of eta_hat", "the limit of eta_a")
 
     def choose(self, c: Constants, s: Setting) -> dict[str, Any]:
         """Eq 19 with guards: eta_hat at its limit, and a smaller m.

@@ -104,7 +104,6 @@ class Theorem36(_ZA1):
 
     name = "ZA1 Theorem 3.6"
     measures = "E Omega_{T+1}, at least E psi(P(xbar_{T+1})) - psi*"
-    needs_mu = True
 
     def parts(
         self, c: Constants, s: Setting, eta_hat: float, server_lr: float, rounds: int
@@ -125,7 +124,6 @@ class Theorem38(_ZA1):
 
     name = "ZA1 Theorem 3.8"
     measures = "E Omega_sc_{T+1}, at least E ||P(xbar_{T+1}) - x*||^2"
-    needs_mu = True
 
     def eta_hat_limit(self, c: Constants) -> tuple[float, str]:
         return c.need("mu", self.name) / (150 * c.L**2), "mu/(150 L^2)"

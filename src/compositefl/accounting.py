@@ -72,7 +72,7 @@ def round_cost(algorithm: Algorithm, x0: Any) -> RoundCost:
         method = replace(algorithm, regularizer=_Counted(algorithm.regularizer, counter))
         server, client = method.init_server(start), method.init_client(start)
         message = counted("broadcast", method.broadcast, server)
-        extras = {n: jax.random.key(0) if n == "key" else start for n in method.needs}
+        extras = {n: jax.random.key(0) if "key" in n else start for n in method.needs}
         local = counted("begin", partial(method.begin, **extras), message, client)
         points = counted("query", method.query, local, 0)
         counts["points"] = len(points) if isinstance(points, tuple) else 1

@@ -1,17 +1,11 @@
 """The command line called in this process, which saves the start of Python and of JAX."""
 
-import shlex
 from typing import NamedTuple
 
 import pytest
+from cli_words import SMALL, STEPS
 
 from compositefl.cli import main
-
-# A problem that runs in a moment. Tests that keep to it share its compiled programs.
-SMALL = shlex.split(
-    "--hidden 4 --clients 4 --batch-size 8 --regularizer l1:0.01 --rounds 4 --eval-every 2"
-)
-STEPS = ["--local-steps", "2", "--local-lr", "0.1"]
 
 
 class Answer(NamedTuple):

@@ -1,11 +1,12 @@
+import dataclasses
 import json
 
 import pandas as pd
 import pytest
+from cli_words import SMALL, STEPS
 from safetensors.numpy import load_file
 
-from compositefl.cli.demo import METHODS, observations
-from conftest import SMALL, STEPS
+from compositefl.cli import demo
 
 
 @pytest.fixture
@@ -14,14 +15,13 @@ def compare(cli):
 
 
 def test_methods_take_the_numbers_they_have(compare, tmp_path):
-    words = ["--algorithms", "fednmap,fedavg,prox-sgd", *STEPS, "--lr", "0.5", "--gamma", "3"]
-    words += ["--composite", "server-prox"]
+    words = ["--algorithms", "fednmap,fedmid,prox-sgd", *STEPS, "--lr", "0.5", "--gamma", "3"]
     answer = compare(*words, "--out", tmp_path / "out")
     assert answer.code == 0, answer.err
     assert "gamma = 3" in answer.out
     history = pd.read_csv(tmp_path / "out" / "history.csv")
     assert list(history)[:3] == ["algorithm", "round", "trial"]
-    assert list(history["algorithm"].unique()) == ["fednmap", "fedavg", "prox-sgd"]
+    assert list(history["algorithm"].unique()) == ["fednmap", "fedmid", "prox-sgd"]
     assert len(history) == 3 * 3  # methods, evaluations
     start = history[(history["round"] == 0) & (history["algorithm"] != "fednmap")]
     assert start["psi"].nunique() == 1  # the same problem for all
@@ -30,9 +30,9 @@ def test_methods_take_the_numbers_they_have(compare, tmp_path):
     assert {run["eval_gamma"] for run in runs.values()} == {3.0}
     assert "gamma=3.0" in runs["fednmap"]["algorithm"]
     assert "lr=0.5" in runs["prox-sgd"]["algorithm"]
-    assert "server-prox" in runs["fedavg"]["algorithm"]
+    assert "gamma" not in runs["fedmid"]["algorithm"]
     assert (tmp_path / "out" / "plot.png").exists()
-    model = load_file(tmp_path / "out" / "model-fedavg.safetensors")
+    model = load_file(tmp_path / "out" / "model-fedmid.safetensors")
     assert model["dense0/kernel"].shape == (64, 4)
 
 
@@ -57,20 +57,23 @@ def test_all_methods_are_checked_before_the_first_runs(compare, tmp_path):
 
 
 def test_each_method_has_its_own_checkpoint(compare, tmp_path):
-    words = ["--algorithms", "fednmap,fedavg", *STEPS, "--composite", "server-prox"]
-    words += ["--checkpoint", tmp_path / "state.npz"]
+    words = ["--algorithms", "fednmap,fedmid", *STEPS, "--checkpoint", tmp_path / "state.npz"]
     assert compare(*words, "--rounds", "2").code == 0
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["state-fedavg.npz", "state-fednmap.npz"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["state-fedmid.npz", "state-fednmap.npz"]
     assert compare(*words).code == 2
     assert compare(*words, "--resume").code == 0
 
 
-def test_demo(cli, tmp_path):
+def test_demo(cli, tmp_path, monkeypatch):
+    small = dataclasses.replace(
+        demo.SETTINGS, hidden="4", clients=4, batch_size=8, regularizer="l1:0.01"
+    )
+    monkeypatch.setattr(demo, "SETTINGS", small)
     answer = cli("demo", "--out", tmp_path / "demo", "--rounds", "2", "--trials", "1")
     assert answer.code == 0, answer.err
     assert {"plot.png", "history.csv"} <= {p.name for p in (tmp_path / "demo").iterdir()}
     history = pd.read_csv(tmp_path / "demo" / "history.csv")
-    assert list(history["algorithm"].unique()) == list(METHODS)
+    assert list(history["algorithm"].unique()) == list(demo.METHODS)
     for words in ("FedNMap", "ZA1", "FedCanon", "FedMiD", "exactly zero", "plot.png"):
         assert words in answer.out
 
@@ -83,7 +86,7 @@ def test_the_words_of_the_demo_follow_the_numbers(lasso_problem):
         return {"natural_residual_sq": residual, "accuracy": accuracy, "zeros": 0.5, "psi": 1.0}
 
     finals = {name: row(1e-4, 0.9) for name in ("FedNMap", "ZA1", "FedCanon")}
-    drifting = " ".join(observations(finals | {"FedMiD": row(1e-2, 0.3)}, Plan))
+    drifting = " ".join(demo.observations(finals | {"FedMiD": row(1e-2, 0.3)}, Plan))
     assert "1.0e-02 and an accuracy of 30%" in drifting and "drift" in drifting
-    equal = " ".join(observations(finals | {"FedMiD": row(1e-4, 0.9)}, Plan))
+    equal = " ".join(demo.observations(finals | {"FedMiD": row(1e-4, 0.9)}, Plan))
     assert "1.0e-04 and an accuracy of 90%" in equal and "drift" not in equal

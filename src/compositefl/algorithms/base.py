@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import jax
 
 from compositefl.component import component, static
-from compositefl.errors import CompositeFLError, require_integer, require_positive
+from compositefl.errors import CompositeFLError, is_concrete, require_integer, require_positive
 from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.elementary import Zero
 from compositefl.vector import Vector
@@ -15,6 +15,13 @@ from compositefl.vector import Vector
 def message_bytes(message: Any) -> int:
     """Bytes of all arrays in a message."""
     return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(message))
+
+
+def require_share(**values: Any) -> None:
+    """Refuse numbers that are not a share or probability in (0, 1]."""
+    for name, value in values.items():
+        if is_concrete(value) and not 0 < value <= 1:
+            raise CompositeFLError(f"{name}={value} must be in (0, 1]")
 
 
 @component
@@ -83,6 +90,7 @@ class Algorithm:
         """The client's local state at the start of a round.
 
         Keyword arguments that a class may ask for in `needs`: "key", a random key of its own;
+        "shared_key", a random key of the round that all clients share;
         "full_gradient", the client's gradient over all its samples at `anchor(message)`;
         "mean_full_gradient", the mean of those over the round's clients (one more exchange).
         """
@@ -151,13 +159,15 @@ class FederatedAlgorithm(Algorithm):
 
 
 @component
-class SmoothAlgorithm(FederatedAlgorithm):
+class CompositeVariants(Algorithm):
     """A method whose paper has no regulariser, with two composite variants that are ours.
 
     composite="none": phi must be zero. "subgradient": clients add a subgradient of phi to their
     gradient (no exact zeros come out). "server-prox": the server applies prox with parameter
-    eta_hat after its update.
+    eta_hat, the effective step of one round, after its update.
     """
+
+    eta_hat_formula: ClassVar[str] = ""  # for error messages
 
     _: KW_ONLY
     composite: str = static(default="none")
@@ -172,7 +182,12 @@ class SmoothAlgorithm(FederatedAlgorithm):
                 "choose composite='server-prox' or 'subgradient' to use it with one"
             )
         if self.composite == "server-prox":
-            self.regularizer.check_prox("eta_hat = local_lr*server_lr*local_steps", self.eta_hat)
+            self.regularizer.check_prox(self.eta_hat_formula, self.eta_hat)
+
+    @property
+    def eta_hat(self) -> Any:
+        """Effective step of one round."""
+        raise NotImplementedError
 
     def total_gradient(self, gradient: Vector, x: Vector) -> Vector:
         """The gradient, plus a subgradient of phi at x in the subgradient variant."""
@@ -183,3 +198,36 @@ class SmoothAlgorithm(FederatedAlgorithm):
     def server_prox(self, x: Vector) -> Vector:
         """prox_{eta_hat}(x) in the server-prox variant, x otherwise."""
         return self.prox(x, self.eta_hat) if self.composite == "server-prox" else x
+
+
+@component
+class SmoothAlgorithm(FederatedAlgorithm, CompositeVariants):
+    """A federated method for smooth objectives: local steps, and the two composite variants."""
+
+    eta_hat_formula = "eta_hat = local_lr*server_lr*local_steps"
+
+
+@component
+class AveragingAlgorithm(CompositeVariants):
+    """A method for smooth objectives whose server averages its clients: there is no server_lr.
+
+    Q = local_steps, eta_a = local_lr, and the effective step of a round is eta_a * Q.
+    """
+
+    eta_hat_formula = "eta_hat = local_lr*local_steps"
+
+    _: KW_ONLY
+    local_steps: int
+    local_lr: float
+
+    def __post_init__(self) -> None:
+        require_integer(local_steps=self.local_steps)
+        require_positive(local_lr=self.local_lr)
+
+    @property
+    def steps(self) -> Any:
+        return self.local_steps
+
+    @property
+    def eta_hat(self) -> Any:
+        return self.local_lr * self.local_steps

@@ -6,9 +6,8 @@ Not the FedAvgM of Hsu, Qi and Brown (2019), where only the server has momentum.
 from dataclasses import KW_ONLY
 from typing import Any, NamedTuple
 
-from compositefl.algorithms.base import SmoothAlgorithm
+from compositefl.algorithms.base import SmoothAlgorithm, require_share
 from compositefl.component import component
-from compositefl.errors import CompositeFLError, is_concrete
 from compositefl.vector import Vector
 
 
@@ -20,13 +19,6 @@ class State(NamedTuple):  # of the server, and what it broadcasts
 class Local(NamedTuple):
     x: Vector
     start: State
-
-
-def require_share(**values: Any) -> None:
-    """Refuse what is not a share in (0, 1]."""
-    for name, value in values.items():
-        if is_concrete(value) and not 0 < value <= 1:
-            raise CompositeFLError(f"{name}={value} must be in (0, 1]")
 
 
 @component

@@ -68,3 +68,31 @@ class Scaffold(SmoothAlgorithm):
 
     def model(self, server: State) -> Vector:
         return server.x
+
+
+class LocalI(NamedTuple):
+    x: Vector
+    start: State
+    c: Vector
+    new: Vector
+
+
+@component
+class ScaffoldI(Scaffold):
+    """SCAFFOLD with option I: c_i <- the full local gradient at the round's start x.
+
+    One pass over the client's data more a round; sampled clients as in option II.
+    """
+
+    paper = "Karimireddy et al. (2020), option I"
+    needs = frozenset({"full_gradient"})
+
+    def anchor(self, message: State) -> Vector:
+        return message.x
+
+    def begin(self, message: State, client: Client, *, full_gradient: Vector) -> LocalI:  # type: ignore[override]
+        new = self.total_gradient(full_gradient, message.x)
+        return LocalI(message.x, message, client.c, new)
+
+    def finish(self, local: LocalI, steps: Any) -> tuple[Upload, Client]:  # type: ignore[override]
+        return Upload(local.x - local.start.x, local.new - local.c), Client(local.new)

@@ -3,8 +3,7 @@
 from dataclasses import KW_ONLY
 from typing import Any, NamedTuple
 
-from compositefl.algorithms.base import SmoothAlgorithm
-from compositefl.algorithms.fedavg_m import require_share
+from compositefl.algorithms.base import SmoothAlgorithm, require_share
 from compositefl.component import component
 from compositefl.vector import Vector
 

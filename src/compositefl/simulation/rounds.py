@@ -213,6 +213,8 @@ def one_round(
     minibatch_key = round_key(key, Stream.MINIBATCH, t)
     client_key = round_key(key, Stream.CLIENT, t)
     extras: dict[str, Any] = {}
+    if "shared_key" in algorithm.needs:
+        extras["shared_key"] = round_key(key, Stream.SHARED, t)
 
     if "mean_full_gradient" in algorithm.needs:  # an exchange of its own before the local steps
 

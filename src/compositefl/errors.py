@@ -4,6 +4,9 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
+import jax
+import numpy as np
+
 
 class CompositeFLError(ValueError):
     """A wrong input. The message is one line and names the value and what is allowed."""
@@ -22,25 +25,35 @@ def is_concrete(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+def _numbers(name: str, value: Any) -> np.ndarray | None:
+    """The numbers in `value`, None for a tracer; anything else is refused."""
+    if isinstance(value, jax.core.Tracer):
+        return None
+    array = np.asarray(value)
+    if array.dtype.kind not in "iuf":
+        raise CompositeFLError(f"{name}={value!r} must be a number")
+    return array
+
+
 def require_positive(**values: Any) -> None:
     """Refuse numbers that are not finite and > 0."""
     for name, value in values.items():
-        if is_concrete(value) and not 0 < value < float("inf"):
+        numbers = _numbers(name, value)
+        if numbers is not None and not np.all((numbers > 0) & np.isfinite(numbers)):
             raise CompositeFLError(f"{name}={value} must be a finite number > 0")
 
 
 def require_nonnegative(**values: Any) -> None:
     """Refuse numbers that are not finite and >= 0."""
     for name, value in values.items():
-        if is_concrete(value) and not 0 <= value < float("inf"):
+        numbers = _numbers(name, value)
+        if numbers is not None and not np.all((numbers >= 0) & np.isfinite(numbers)):
             raise CompositeFLError(f"{name}={value} must be a finite number >= 0")
 
 
 def require_integer(minimum: int = 1, **values: Any) -> None:
     """Refuse what is not a whole number >= minimum."""
     for name, value in values.items():
-        whole = is_concrete(value) and float(value).is_integer()
-        if isinstance(value, (bool, str)) or (
-            is_concrete(value) and not (whole and value >= minimum)
-        ):
+        numbers = _numbers(name, value)
+        if numbers is not None and not np.all((numbers >= minimum) & (numbers % 1 == 0)):
             raise CompositeFLError(f"{name}={value} must be a whole number >= {minimum}")

@@ -90,7 +90,7 @@ class Algorithm:
         """The client's local state at the start of a round.
 
         Keyword arguments that a class may ask for in `needs`: "key", a random key of its own;
-        "shared_key", a random key of the round that all clients share;
+        "shared_key", the round's key of `draw_steps`, the same for all clients;
         "full_gradient", the client's gradient over all its samples at `anchor(message)`;
         "mean_full_gradient", the mean of those over the round's clients (one more exchange).
         """
@@ -201,10 +201,11 @@ class CompositeVariants(Algorithm):
 
 
 @component
-class SmoothAlgorithm(FederatedAlgorithm, CompositeVariants):
+class SmoothAlgorithm(CompositeVariants, FederatedAlgorithm):
     """A federated method for smooth objectives: local steps, and the two composite variants."""
 
     eta_hat_formula = "eta_hat = local_lr*server_lr*local_steps"
+    eta_hat = FederatedAlgorithm.eta_hat
 
 
 @component

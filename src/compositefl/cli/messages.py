@@ -12,7 +12,12 @@ from compositefl.cli.settings import Settings, option_name
 from compositefl.errors import CompositeFLError
 
 # Words of the library that read differently on the command line.
-WORDING = {"resume=True": "--resume", "composite=": "--composite ", "folder=": "--data-folder"}
+WORDING = {
+    "resume=True": "--resume",
+    "composite=": "--composite ",
+    "folder=": "--data-folder",
+    "local_lr*server_lr*local_steps=": "--local-lr * --server-lr * --local-steps = ",
+}
 
 
 def say(text: str) -> None:
@@ -22,9 +27,11 @@ def say(text: str) -> None:
 
 def as_options(message: str) -> str:
     """The library's "local_lr=-1 must be ..." as "--local-lr -1 must be ..."."""
-    found = re.match(r"(\w+)=", message)
-    if found and found[1] in {field.name for field in dataclasses.fields(Settings)}:
-        message = f"{option_name(found[1])} {message[found.end() :]}"
+    known = {field.name for field in dataclasses.fields(Settings)}
+    if (number := re.match(r"(\w+)=", message)) and number[1] in known:
+        message = f"{option_name(number[1])} {message[number.end() :]}"
+    if (name := re.match(r"unknown (\w+) '([^']*)'", message)) and name[1] in known:
+        message = f"{option_name(name[1])} {name[2]}: {message}"
     for word, here in WORDING.items():
         message = message.replace(word, here)
     return message

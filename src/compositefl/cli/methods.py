@@ -2,10 +2,12 @@
 
 import dataclasses
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from compositefl.algorithms import ALGORITHMS, Algorithm
+from compositefl.cli.messages import about
 from compositefl.cli.settings import COMMON, Settings, option_name
 from compositefl.errors import CompositeFLError, unknown_name
 
@@ -47,7 +49,8 @@ def build_all(names: Sequence[str], settings: Settings) -> dict[str, Algorithm]:
 
     A number that none of them has is an error.
     """
-    classes = {name: _class(name) for name in names}
+    with about("--algorithm" if len(names) == 1 else "--algorithms", ",".join(names)):
+        classes = {name: _class(name) for name in names}
     if len(classes) < len(names):
         raise CompositeFLError(f"--algorithms {','.join(names)}: a name occurs twice")
     given = _given(settings)
@@ -89,12 +92,26 @@ def _build(name: str, cls: type[Algorithm], given: dict[str, Any]) -> Algorithm:
         for field, value in given.items()
         if field in known
     }
-    return cls(**values)
+    with _set_by_name(cls):
+        return cls(**values)
+
+
+@contextmanager
+def _set_by_name(cls: type[Algorithm]) -> Iterator[None]:
+    """Write --set before an error about a number that has no option of its own."""
+    try:
+        yield
+    except CompositeFLError as error:
+        name = str(error).partition("=")[0]
+        if name in COMMON or name not in hyperparameters(cls):
+            raise
+        raise CompositeFLError(f"--set {error}") from error
 
 
 def check(name: str, algorithm: Algorithm, settings: Settings) -> None:
     """Refuse what `minimize` would refuse, before the first of several methods runs."""
-    algorithm.check()
+    with _set_by_name(type(algorithm)):
+        algorithm.check()
     all_of_them = settings.participation in ("1.0", str(settings.clients))
     if algorithm.needs_everyone and not (
         all_of_them and not settings.replacement and not settings.dropout

@@ -9,7 +9,7 @@ from typing import Any
 from zipfile import is_zipfile
 
 import pandas as pd
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 import compositefl as cfl
 from compositefl.algorithms import Algorithm
@@ -163,7 +163,7 @@ def _write(folder: Path, plan: Plan, results: dict[str, Result], command: str) -
     about: dict[str, Any] = {}
     for name, result in results.items():
         model = "model.safetensors" if single else f"model-{name}.safetensors"
-        save_file(named_leaves(result.params), folder / model)
+        (folder / model).write_bytes(save(named_leaves(result.params)))
         history = result.history
         parts.append(history if single else history.assign(algorithm=name))
         about[name] = {**result.config, "rounds_run": result.rounds, "stopped": result.stopped}

@@ -1,0 +1,109 @@
+"""FedProx: local proximal points (Li et al. 2020; Yuan and Li, NeurIPS 2022, eq 3)."""
+
+from dataclasses import KW_ONLY
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from compositefl.algorithms.base import AveragingAlgorithm, CompositeVariants
+from compositefl.algorithms.certified import Solve, begin_solve, improve
+from compositefl.component import component
+from compositefl.errors import (
+    CompositeFLError,
+    is_concrete,
+    require_integer,
+    require_nonnegative,
+    require_positive,
+)
+from compositefl.metrics import squared_norm
+from compositefl.vector import Vector
+
+
+class State(NamedTuple):
+    x: Vector
+    unsolved: Any  # share of the last round's clients that ran out of steps
+
+
+class Local(NamedTuple):
+    x: Vector
+    start: Vector
+    first: Any  # squared norm of the subproblem's gradient at the start
+    solved: Any
+
+
+class Upload(NamedTuple):
+    dx: Vector
+    unsolved: Any
+
+
+@component
+class FedProx(AveragingAlgorithm):
+    """x_i ~ argmin_u h(u), h(u) = f_i(u) + ||u - x||^2/(2 eta); then x = mean(x_i).
+
+    The subproblem is solved by u <- u - eta_a grad h(u) from x, until Li et al.'s rule
+
+        ||grad h(u)|| <= accuracy * ||grad h(x)||
+
+    holds at a point where the gradient was evaluated, or local_steps steps are made; the server
+    state tells the share of clients that were cut off. h is strongly convex with m = 1/eta - nu,
+    f_i being nu-weakly convex (nu = 0 if convex, at most L), so the rule bounds the gap of
+    Definition 2 too: h(u) - min h <= ||grad h(u)||^2 / (2m). With minibatches the rule sees
+    stochastic gradients and is only a heuristic. accuracy=0 always makes local_steps steps.
+
+    eta = inf (and accuracy = 0) is FedAvg. A fixed eta leaves a bias proportional to eta; the
+    server's prox has parameter eta. Stateless clients: the theorems sample them with replacement
+    and allow any number of them.
+    """
+
+    paper = "Li et al. (2020); Yuan, Li (2022), eq 3 and Theorem 1"
+    covers = "smooth nonconvex"
+    eta_hat_formula = "eta"
+    stops_early = True
+
+    _: KW_ONLY
+    eta: float
+    accuracy: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if is_concrete(self.eta) and not self.eta > 0:
+            raise CompositeFLError(f"eta={self.eta} must be > 0 (infinity: no penalty)")
+        if is_concrete(self.accuracy) and not 0 <= self.accuracy < 1:
+            raise CompositeFLError(f"accuracy={self.accuracy} must be in [0, 1)")
+
+    @property
+    def eta_hat(self) -> Any:
+        return self.eta
+
+    def init_server(self, x0: Vector) -> State:
+        return State(x0, jnp.zeros(()))
+
+    def broadcast(self, server: State) -> Vector:
+        return server.x
+
+    def begin(self, message: Vector, client: Any) -> Local:
+        return Local(message, message, jnp.zeros_like(squared_norm(message)), jnp.asarray(False))
+
+    def query(self, local: Local, l: Any) -> Vector:
+        return local.x
+
+    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+        x, start = local.x, local.start
+        gradient = self.total_gradient(gradient, x) + (x - start) / self.eta
+        now = squared_norm(gradient)
+        first = jnp.where(l == 0, now, local.first)
+        solved = now <= self.accuracy**2 * first
+        x = x - jnp.where(solved, 0.0, self.local_lr) * gradient  # stay where the rule holds
+        return Local(x, start, first, solved)
+
+    def finished(self, local: Local) -> Any:
+        return local.solved
+
+    def finish(self, local: Local, steps: Any) -> tuple[Upload, Any]:
+        return Upload(local.x - local.start, jnp.where(local.solved, 0.0, 1.0)), ()
+
+    def update(self, server: State, mean_upload: Upload, participation: Any) -> State:
+        return State(self.server_prox(server.x + mean_upload.dx), mean_upload.unsolved)
+
+    def model(self, server: State) -> Vector:
+        return server.x

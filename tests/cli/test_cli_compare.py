@@ -52,7 +52,7 @@ def test_all_methods_are_checked_before_the_first_runs(compare, tmp_path):
     assert absent.code == 2
     assert "--gamma 2.0" in absent.err and "fedmid has --local-steps" in absent.err
     part = compare("--algorithms", "fedmid,fedcanon2", *STEPS, "--participation", "0.5")
-    assert part.code == 2 and "fedcanon2" in part.err
+    assert part.code == 2 and "FedCanonII" in part.err
     assert not list(tmp_path.iterdir())
 
 

@@ -26,7 +26,10 @@ CASES = [  # options, what the message must say
     ("--algorithm fedmid --set prox-at=nowhere", ["--set prox_at='nowhere'", "everywhere"]),
     ("--algorithm fedavg --regularizer l1:1", ["FedAvg", "--composite"]),
     ("--algorithm fedavg --composite both", ["--composite", "both", "server-prox"]),
-    ("--algorithm fedcanon2 --participation 0.5", ["--participation", "fedcanon2", "all clients"]),
+    (
+        "--algorithm fedcanon2 --participation 0.5",
+        ["--participation 0.5", "FedCanonII", "all clients"],
+    ),
     ("--algorithm fednmpa", ["--algorithm fednmpa", "did you mean 'fednmap'"]),
     ("--dataset digit", ["--dataset digit", "did you mean 'digits'"]),
     ("--model mpl", ["--model mpl", "did you mean 'mlp'"]),

@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from cli_words import SMALL, STEPS
 from safetensors.numpy import load_file
 
 import compositefl as cfl
@@ -178,6 +179,14 @@ def test_checkpoint_and_resume(run, tmp_path):
     other = run(*state, "--resume", "--local-lr", "0.2", "--out", tmp_path / "other")
     assert other.code == 2 and "another run" in other.err
     assert not (tmp_path / "other").exists()
+
+
+def test_resume_in_another_process(run, tmp_path):
+    state = [*SMALL, *STEPS, "--checkpoint", tmp_path / "state.npz", "--out", tmp_path / "out"]
+    assert run(*state, "--rounds", "2").code == 0
+    done = shell("run", *map(str, state), "--resume")
+    assert done.returncode == 0, done.stderr
+    assert list(pd.read_csv(tmp_path / "out" / "history.csv")["round"]) == [0, 2, 4]
 
 
 def test_a_failure_while_writing_leaves_nothing(run, tmp_path, monkeypatch):

@@ -74,12 +74,15 @@ def mixed(clients=6, features=4, weight=0.1, seed=0):
     return Quadratic(hessian, rng.normal(size=(clients, features)), weight)
 
 
-def tiled(clients, weight=0.1):
-    """Two different clients repeated: f, L and delta do not change with the number of clients."""
+def tiled(clients, weight=0.1, copies=1):
+    """Two different clients repeated: f, L and delta do not change with the number of clients.
+
+    copies: how often the four features are repeated.
+    """
     hessian = np.array([[1.0, 1.0, 1.0, 1.0], [0.8, 1.0, 0.9, 1.0]])
     centre = np.array([[1.0, -1.0, 0.5, 0.0], [0.5, -0.5, -0.5, 0.2]])
-    copies = (clients // 2, 1)
-    return Quadratic(np.tile(hessian, copies), np.tile(centre, copies), weight)
+    times = (clients // 2, copies)
+    return Quadratic(np.tile(hessian, times), np.tile(centre, times), weight)
 
 
 SEGMENT = 500  # rounds of one compiled call; together with padding it saves compilations
@@ -93,7 +96,7 @@ def run(quadratic, algorithm, z, *, rounds, sigma=0.0, trials=1, seed=0, pad=8):
     """
     assert rounds % SEGMENT == 0
     algorithm = replace(algorithm, regularizer=quadratic.phi)
-    clients, features = quadratic.hessian.shape
+    clients = len(quadratic.hessian)
     fill = [(0, pad - clients), (0, 0)]
     data = Data(
         jnp.asarray(np.pad(quadratic.hessian, fill)),

@@ -5,16 +5,9 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from compositefl.algorithms.base import AveragingAlgorithm, CompositeVariants
-from compositefl.algorithms.certified import Solve, begin_solve, improve
+from compositefl.algorithms.base import AveragingAlgorithm
 from compositefl.component import component
-from compositefl.errors import (
-    CompositeFLError,
-    is_concrete,
-    require_integer,
-    require_nonnegative,
-    require_positive,
-)
+from compositefl.errors import CompositeFLError, is_concrete
 from compositefl.metrics import squared_norm
 from compositefl.vector import Vector
 

@@ -28,8 +28,14 @@ def say(text: str) -> None:
 def as_options(message: str) -> str:
     """The library's "local_lr=-1 must be ..." as "--local-lr -1 must be ..."."""
     known = {field.name for field in dataclasses.fields(Settings)}
-    if (number := re.match(r"(\w+)=", message)) and number[1] in known:
-        message = f"{option_name(number[1])} {message[number.end() :]}"
+
+    def option(found: re.Match[str]) -> str:
+        if found[1] not in known:
+            return found[0]
+        return option_name(found[1]) + ("" if found[2] else " ")  # --resume, but --rounds 5
+
+    if numbers := re.match(r"(\w+=[^\s,]+,? ?)+", message):
+        message = re.sub(r"(\w+)=(True)?", option, numbers[0]) + message[numbers.end() :]
     if (name := re.match(r"unknown (\w+) '([^']*)'", message)) and name[1] in known:
         message = f"{option_name(name[1])} {name[2]}: {message}"
     for word, here in WORDING.items():

@@ -108,23 +108,10 @@ def _set_by_name(cls: type[Algorithm]) -> Iterator[None]:
         raise CompositeFLError(f"--set {error}") from error
 
 
-def check(name: str, algorithm: Algorithm, settings: Settings) -> None:
-    """Refuse what `minimize` would refuse, before the first of several methods runs."""
+def check(algorithm: Algorithm) -> None:
+    """Refuse numbers that do not go with the regulariser."""
     with _set_by_name(type(algorithm)):
         algorithm.check()
-    all_of_them = settings.participation in ("1.0", str(settings.clients))
-    if algorithm.needs_everyone and not (
-        all_of_them and not settings.replacement and not settings.dropout
-    ):
-        raise CompositeFLError(
-            f"--participation, --replacement and --dropout are not for {name}: it needs all "
-            f"clients in every round, because {algorithm.needs_everyone}"
-        )
-    if algorithm.needs_all_steps and settings.stragglers:
-        raise CompositeFLError(
-            f"--stragglers {settings.stragglers} is not for {name}: it needs all local steps of "
-            f"every client, because {algorithm.needs_all_steps}"
-        )
 
 
 def split_pair(option: str, pair: str) -> tuple[str, str]:

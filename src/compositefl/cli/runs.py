@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
@@ -27,6 +27,7 @@ from compositefl.cli.settings import Settings
 from compositefl.cli.tables import print_table
 from compositefl.component import replace
 from compositefl.errors import CompositeFLError
+from compositefl.options import Options
 from compositefl.report import plot, table
 from compositefl.result import Result, named_leaves
 
@@ -48,18 +49,31 @@ class Plan:
 
 def make_plan(settings: Settings, names: Sequence[str], out: Path | None, overwrite: bool) -> Plan:
     """Check everything that can be checked before the first round; touches no file."""
-    algorithms = build_all(names, settings)
     regularizer = build_regularizer(settings)
-    for name, algorithm in algorithms.items():
-        check(name, replace(algorithm, regularizer=regularizer), settings)
+    algorithms = {
+        name: replace(algorithm, regularizer=regularizer)
+        for name, algorithm in build_all(names, settings).items()
+    }
+    for algorithm in algorithms.values():
+        check(algorithm)
     states = _checkpoints(settings, names)
     if out is not None:
         check_folder(out, overwrite, states)
-    problem = build_problem(settings)
-    check_patterns(settings, problem.params)
     gamma = common_gamma(settings, list(algorithms.values()))
+    options = Options(**_options(settings, gamma))
+    problem = build_problem(settings)  # last: it may have to download
+    check_patterns(settings, problem.params)
+    for algorithm in algorithms.values():
+        options.check(problem, algorithm)
     title = _title(settings, list(algorithms.values()))
     return Plan(settings, problem, regularizer, algorithms, gamma, out, title)
+
+
+def _options(settings: Settings, eval_gamma: float) -> dict[str, Any]:
+    """The settings that `minimize` takes by their own names."""
+    names = {f.name for f in fields(Options)} & {f.name for f in fields(Settings)}
+    options = {name: getattr(settings, name) for name in names - {"checkpoint", "resume"}}
+    return options | {"eval_gamma": eval_gamma, "participation": participation(settings)}
 
 
 def _title(settings: Settings, algorithms: list[Algorithm]) -> str:
@@ -120,27 +134,16 @@ def _run(plan: Plan) -> tuple[dict[str, Result], int]:
 
 
 def _minimize(plan: Plan, name: str, algorithm: Algorithm) -> Result:
-    s = plan.settings
+    settings = plan.settings
     return cfl.minimize(
         plan.problem,
         plan.regularizer,
         algorithm,
-        rounds=s.rounds,
-        batch_size=s.batch_size,
-        seed=s.seed,
-        trials=s.trials,
-        eval_every=s.eval_every,
-        eval_gamma=plan.eval_gamma,
-        participation=participation(s),
-        replacement=s.replacement,
-        dropout=s.dropout,
-        stragglers=s.stragglers,
-        weights=s.weights,
-        dtype=s.dtype,
-        tolerance=s.tolerance,
-        checkpoint=checkpoint_of(s, name, len(plan.algorithms) > 1),
-        resume=s.resume,
-        progress=not s.quiet,
+        **_options(settings, plan.eval_gamma),
+        trials=settings.trials,
+        checkpoint=checkpoint_of(settings, name, len(plan.algorithms) > 1),
+        resume=settings.resume,
+        progress=not settings.quiet,
     )
 
 

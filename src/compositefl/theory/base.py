@@ -41,9 +41,12 @@ class Constants:
         require_positive(L=self.L)
         require_integer(clients=self.clients)
         require_nonnegative(rho=self.rho, sigma=self.sigma)
-        optional = ("delta", "nu", "lipschitz", "zeta")
-        start = ("normal_map_sq", "prox_gap_sq", "gradients_sq")
-        require_nonnegative(**{name: getattr(self, name) for name in optional + start})
+        for name in (
+            *("delta", "nu", "lipschitz", "zeta"),
+            *("normal_map_sq", "prox_gap_sq", "gradients_sq"),
+        ):
+            if getattr(self, name) is not None:
+                require_nonnegative(**{name: getattr(self, name)})
         if self.mu is not None:
             require_positive(mu=self.mu)
         if self.subgradient is not None and not self.subgradient >= 0:
@@ -83,11 +86,8 @@ class Setting:
             if getattr(self, name) is not None:
                 require_integer(**{name: getattr(self, name)})
         for name in ("gamma", "local_lr", "server_lr", "envelope"):
-            value = getattr(self, name)
-            if value is not None:
-                if not isinstance(value, (int, float)):
-                    raise CompositeFLError(f"{name}={value!r} must be a number or None")
-                require_positive(**{name: value})
+            if getattr(self, name) is not None:
+                require_positive(**{name: getattr(self, name)})
 
     def split(self, eta_hat: float, local_lr: float) -> tuple[float, float]:
         """(eta_a, eta_s) with eta_a eta_s Q = eta_hat, from what is given and the two limits."""

@@ -134,7 +134,9 @@ class Theorem5(_FedNMap):
         return 1 / (5 * (c.rho + c.L)), "1/(5 (rho + L))"
 
     def limits(self, c: Constants, gamma: float, q: int, m: int) -> tuple[float, float]:
-        """eta_hat <= a/m, eta_a <= a/(Q sqrt(m)), a = (1 - gamma rho)/(100 sqrt(L^2 + gamma^-2))."""
+        """eta_hat <= a/m and eta_a <= a/(Q sqrt(m)) with
+        a = (1 - gamma rho)/(100 sqrt(L^2 + 1/gamma^2)).
+        """
         a = (1 - gamma * c.rho) / (100 * curvature(c, gamma))
         return a / m, a / (q * math.sqrt(m))
 

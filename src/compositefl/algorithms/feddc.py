@@ -1,0 +1,93 @@
+"""FedDC: local drift decoupling and correction (Gao et al., CVPR 2022)."""
+
+from dataclasses import KW_ONLY
+from typing import Any, NamedTuple
+
+from compositefl.algorithms.base import AveragingAlgorithm
+from compositefl.component import component, static
+from compositefl.errors import require_nonnegative
+from compositefl.vector import Vector
+
+
+class Server(NamedTuple):
+    x: Vector
+    s: Vector  # mean of all clients' s_i
+    h: Vector  # mean of all clients' h_i
+
+
+class Message(NamedTuple):
+    x: Vector
+    s: Vector
+
+
+class Client(NamedTuple):
+    s: Vector  # mean gradient of the client's last round, penalty included
+    h: Vector  # its drift
+
+
+class Local(NamedTuple):
+    x: Vector
+    start: Message
+    own: Client
+
+
+class Upload(NamedTuple):
+    dx: Vector
+    ds: Vector
+
+
+@component
+class FedDC(AveragingAlgorithm):
+    """Q gradient steps on f_i(u) + (mu/2)||u + h_i - x||^2 + <u, s - s_i> from x, then
+
+        h_i <- h_i + x_i - x;  s_i <- s_i - s + (x - x_i)/(eta_a Q)
+        s <- s + (1/n) sum_S (change of s_i);  x <- mean_S(x_i) + mean_all(h_i)
+
+    drift=False leaves h_i out; with mu = 0 that is SCAFFOLD. The paper treats sampled clients S:
+    those outside keep h_i and s_i. The mean of h_i over all clients is that of the authors' code.
+    """
+
+    paper = "Gao et al. (2022)"
+    covers = "smooth nonconvex"
+
+    _: KW_ONLY
+    mu: float
+    drift: bool = static(default=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_nonnegative(mu=self.mu)
+
+    def init_server(self, x0: Vector) -> Server:
+        return Server(x0, x0.zeros(), x0.zeros())
+
+    def init_client(self, x0: Vector) -> Client:
+        return Client(x0.zeros(), x0.zeros())
+
+    def broadcast(self, server: Server) -> Message:
+        return Message(server.x, server.s)
+
+    def begin(self, message: Message, client: Client) -> Local:
+        return Local(message.x, message, client)
+
+    def query(self, local: Local, l: Any) -> Vector:
+        return local.x
+
+    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+        x, start, own = local
+        gradient = self.total_gradient(gradient, x) + self.mu * (x + own.h - start.x)
+        return local._replace(x=x - self.local_lr * (gradient + start.s - own.s))
+
+    def finish(self, local: Local, steps: Any) -> tuple[Upload, Client]:
+        x, start, own = local
+        dx = x - start.x
+        ds = -(start.s) - dx / (self.local_lr * steps)
+        return Upload(dx, ds), Client(own.s + ds, own.h + dx if self.drift else own.h)
+
+    def update(self, server: Server, mean_upload: Upload, participation: Any) -> Server:
+        dx, ds = mean_upload
+        h = server.h + participation * dx if self.drift else server.h
+        return Server(self.server_prox(server.x + dx + h), server.s + participation * ds, h)
+
+    def model(self, server: Server) -> Vector:
+        return server.x

@@ -1,0 +1,126 @@
+"""Mime and MimeLite: centralised optimisers on clients (Karimireddy et al. 2020)."""
+
+from dataclasses import KW_ONLY
+from typing import Any, NamedTuple
+
+import optax
+
+from compositefl.algorithms.base import SmoothAlgorithm, message_bytes
+from compositefl.component import component, static
+from compositefl.errors import unknown_name
+from compositefl.vector import Vector
+
+
+class State(NamedTuple):  # of the server, and what it broadcasts
+    x: Vector
+    statistics: Any  # of the base optimiser
+
+
+class Local(NamedTuple):
+    x: Vector
+    start: State
+    gradient: Vector  # a full gradient at the start: the mean (Mime), the client's (MimeLite)
+
+
+class Upload(NamedTuple):
+    dx: Vector
+    gradient: Vector
+
+
+@component
+class Mime(SmoothAlgorithm):
+    """Q steps of a base optimiser on the clients, with statistics s that only the server moves.
+
+        c = mean of the full gradients of the round's clients at x (an exchange of its own)
+        x_i <- x_i - eta_a U(g_i(x_i) - g_i(x) + c, s)     (both gradients on one minibatch)
+        x <- x + eta_s mean(x_i - x);  s <- V(c, s)
+
+    optimizer: "sgd" (U is the identity), "momentum" (U and V are beta1 s + (1 - beta1) g) or
+    "adam" (with bias correction). The paper treats sampled clients, who carry no state.
+    """
+
+    paper = "Karimireddy et al. (2020), Mime"
+    covers = "smooth nonconvex"
+    needs = frozenset({"mean_full_gradient"})
+
+    _: KW_ONLY
+    optimizer: str = static(default="sgd")
+    beta1: float = 0.9
+    beta2: float = 0.99
+    epsilon: float = 1e-3
+
+    def check(self) -> None:
+        super().check()
+        if self.optimizer not in ("sgd", "momentum", "adam"):
+            raise unknown_name("optimizer", self.optimizer, ("sgd", "momentum", "adam"))
+
+    @property
+    def base(self) -> optax.GradientTransformation:
+        """The base optimiser: `update` is (U, V) at once."""
+        if self.optimizer == "momentum":
+            return optax.ema(self.beta1, debias=False)
+        if self.optimizer == "adam":
+            return optax.scale_by_adam(self.beta1, self.beta2, self.epsilon)
+        return optax.identity()
+
+    def init_server(self, x0: Vector) -> State:
+        return State(x0, self.base.init(x0))
+
+    def broadcast(self, server: State) -> State:
+        return server
+
+    def anchor(self, message: State) -> Vector:
+        return message.x
+
+    def begin(self, message: State, client: Any, **extras: Vector) -> Local:
+        return Local(message.x, message, extras["mean_full_gradient"])
+
+    def query(self, local: Local, l: Any) -> Any:
+        return local.x, local.start.x
+
+    def step(self, local: Local, gradient: Any, l: Any) -> Local:
+        here, at_start = gradient
+        return self.base_step(local, here - at_start + local.gradient)
+
+    def base_step(self, local: Local, gradient: Vector) -> Local:
+        gradient = self.total_gradient(gradient, local.x)
+        direction, _ = self.base.update(gradient, local.start.statistics)
+        return local._replace(x=local.x - self.local_lr * direction)
+
+    def finish(self, local: Local, steps: Any) -> tuple[Upload, Any]:
+        return Upload(local.x - local.start.x, local.gradient), ()
+
+    def update(self, server: State, mean_upload: Upload, participation: Any) -> State:
+        gradient = self.total_gradient(mean_upload.gradient, server.x)
+        _, statistics = self.base.update(gradient, server.statistics)
+        return State(self.server_prox(server.x + self.server_lr * mean_upload.dx), statistics)
+
+    def model(self, server: State) -> Vector:
+        return server.x
+
+    def upload_bytes(self, upload: Upload) -> int:
+        return message_bytes(upload.dx)  # the server has c since the first exchange
+
+
+@component
+class MimeLite(Mime):
+    """Mime without the correction: x_i <- x_i - eta_a U(g_i(x_i), s).
+
+    The full gradients at x come with the upload and serve the statistics only. With "sgd" it is
+    FedAvg.
+    """
+
+    paper = "Karimireddy et al. (2020), MimeLite"
+    needs = frozenset({"full_gradient"})
+
+    def begin(self, message: State, client: Any, **extras: Vector) -> Local:
+        return Local(message.x, message, extras["full_gradient"])
+
+    def query(self, local: Local, l: Any) -> Vector:
+        return local.x
+
+    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+        return self.base_step(local, gradient)
+
+    def upload_bytes(self, upload: Upload) -> int:
+        return message_bytes(upload)

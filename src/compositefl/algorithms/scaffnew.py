@@ -1,0 +1,30 @@
+"""Scaffnew: ProxSkip for consensus (Mishchenko et al., ICML 2022)."""
+
+from dataclasses import KW_ONLY
+from typing import Any
+
+from compositefl.algorithms.geometric import geometric
+from compositefl.algorithms.vrl_sgd import VRLSGD
+from compositefl.component import component, static
+
+
+@component
+class Scaffnew(VRLSGD):
+    """x_i <- x_i - gamma (g_i(x_i) - h_i), and after each step one coin shared by all clients:
+
+        with probability p:  z = mean(x_i);  h_i <- h_i + (p/gamma)(z - x_i);  x_i = z
+
+    p = 1/local_steps is the probability to communicate, gamma = local_lr. A round ends with a
+    communication, so its number of steps is geometric with mean local_steps. With random=False it
+    is always local_steps, and the method is VRL-SGD. The theory has gamma <= 1/L and p =
+    1/sqrt(kappa), and all clients in every communication.
+    """
+
+    paper = "Mishchenko, Malinovsky, Stich, Richtarik (2022)"
+    covers = "smooth strongly convex"
+
+    _: KW_ONLY
+    random: bool = static(default=True)
+
+    def draw_steps(self, key: Any) -> Any:
+        return geometric(key, 1 / self.local_steps) if self.random else self.local_steps

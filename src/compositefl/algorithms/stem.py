@@ -1,0 +1,103 @@
+"""STEM: momentum on both sides (Khanduri et al., NeurIPS 2021)."""
+
+from dataclasses import KW_ONLY
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from compositefl.algorithms.base import AveragingAlgorithm
+from compositefl.component import component
+from compositefl.errors import CompositeFLError, is_concrete, require_nonnegative
+from compositefl.vector import Vector
+
+
+class State(NamedTuple):  # of the server, and what it broadcasts
+    x: Vector
+    d: Vector  # the direction at x
+    rounds: Any  # done so far
+
+
+class Local(NamedTuple):
+    x: Vector  # where the next gradient is wanted
+    before: Vector  # the point that d belongs to
+    d: Vector
+    rounds: Any
+
+
+class Upload(NamedTuple):
+    x: Vector
+    d: Vector
+
+
+@component
+class STEM(AveragingAlgorithm):
+    """Local steps along a recursive momentum that the server averages and steps along too.
+
+        x_i+ = x_i - eta_k d_i
+        d_i+ = g_i(x_i+) + (1 - a_k)(d_i - g_i(x_i))      (both gradients on one minibatch)
+
+    After Q such pairs x = mean(x_i) and d = mean(d_i), and the next round's first step, with d, is
+    the server's. eta_k = eta_a / (1 + step_decay k)^(1/3) and a_k = gradient_weight (eta_k/eta_a)^2
+    are the paper's schedules, k the count of iterations. The first round makes d at the start from
+    Q minibatches, without a step; the paper takes one large batch. a = 1 is FedAvg.
+
+    The model is x - eta d, the point after the server's step; the server's prox, with parameter
+    Q eta_k, comes after that step. The paper has all clients in every round; as they carry no
+    state, a part of them can make a round too.
+    """
+
+    paper = "Khanduri et al. (2021)"
+    covers = "smooth nonconvex"
+
+    _: KW_ONLY
+    gradient_weight: float
+    step_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_nonnegative(step_decay=self.step_decay)
+        if is_concrete(self.gradient_weight) and not 0 <= self.gradient_weight <= 1:
+            raise CompositeFLError(f"gradient_weight={self.gradient_weight} must be in [0, 1]")
+
+    def eta(self, rounds: Any, l: Any) -> Any:
+        """The step of iteration l of a round, `rounds` being those before it."""
+        k = jnp.maximum(rounds - 1, 0) * self.local_steps + l
+        return self.local_lr / (1 + self.step_decay * k) ** (1 / 3)
+
+    def server_step(self, server: State) -> Vector:
+        eta = self.eta(server.rounds, 0)
+        x = server.x - eta * server.d
+        return self.prox(x, self.local_steps * eta) if self.composite == "server-prox" else x
+
+    def init_server(self, x0: Vector) -> State:
+        return State(x0, x0.zeros(), jnp.int32(0))
+
+    def broadcast(self, server: State) -> State:
+        return server
+
+    def begin(self, message: State, client: Any) -> Local:
+        return Local(self.server_step(message), message.x, message.d, message.rounds)
+
+    def query(self, local: Local, l: Any) -> Any:
+        return local.x, local.before
+
+    def step(self, local: Local, gradient: Any, l: Any) -> Local:
+        x, before, d, rounds = local
+        here = self.total_gradient(gradient[0], x)
+        there = self.total_gradient(gradient[1], before)
+        a = self.gradient_weight * (self.eta(rounds, l) / self.local_lr) ** 2
+        eta = self.eta(rounds, l + 1)
+        # The first round stands still, and a = 1, 1/2, 1/3, ... makes d a mean of its gradients.
+        a = jnp.where(rounds == 0, 1 / (l + 1), a)
+        eta = jnp.where(rounds == 0, 0.0, eta)
+        d = here + (1 - a) * (d - there)
+        return Local(x - eta * d, x, d, rounds)
+
+    def finish(self, local: Local, steps: Any) -> tuple[Upload, Any]:
+        return Upload(local.before, local.d), ()
+
+    def update(self, server: State, mean_upload: Upload, participation: Any) -> State:
+        return State(mean_upload.x, mean_upload.d, server.rounds + 1)
+
+    def model(self, server: State) -> Vector:
+        return self.server_step(server)

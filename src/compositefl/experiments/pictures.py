@@ -1,0 +1,84 @@
+"""Drawing shared by the experiments: panels of curves over rounds, and log-log slopes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from compositefl.report import COLOURS, DASHES
+
+
+def curves(
+    table: pd.DataFrame,
+    path: Path,
+    *,
+    panel: Sequence[str],
+    line: str,
+    y: str = "natural_residual_sq",
+    x: str = "round",
+    columns: int = 3,
+    log: bool = True,
+    y_label: str = "",
+    x_label: str = "communication rounds",
+    title: str = "",
+) -> None:
+    """One panel for each combination of the columns `panel`, one curve for each value of `line`.
+
+    A curve is the mean over the trials, its band their range. Values on the last axis are squared
+    norms by default, hence the logarithmic axis.
+    """
+    from matplotlib.figure import Figure
+
+    groups = list(table.groupby(list(panel), sort=False)) if panel else [((), table)]
+    columns = min(columns, len(groups))
+    rows = -(-len(groups) // columns)
+    figure = Figure(figsize=(3.6 * columns, 2.9 * rows + 0.5), dpi=100, layout="constrained")
+    axes = np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).ravel()
+    names = list(dict.fromkeys(table[line]))
+    for axis, (values, part) in zip(axes, groups, strict=False):
+        for name, some in part.groupby(line, sort=False):
+            number = names.index(name)
+            by = some.groupby(x)[y]
+            mean = by.mean()
+            style: dict[str, Any] = {
+                "color": COLOURS[number % len(COLOURS)],
+                "linestyle": DASHES[number % len(DASHES)],
+            }
+            label = str(name) if isinstance(name, str) else f"{line} = {name}"
+            axis.plot(mean.index, mean, label=label, **style)
+            if some["trial"].nunique() > 1:
+                axis.fill_between(mean.index, by.min(), by.max(), alpha=0.15, lw=0, **style)
+        if log:
+            axis.set_yscale("log")
+        values = values if isinstance(values, tuple) else (values,)
+        pairs = zip(panel, values, strict=True)
+        axis.set_title(", ".join(f"{k} = {v}" if k != "panel" else str(v) for k, v in pairs))
+        axis.set_xlabel(x_label)
+        axis.grid(alpha=0.25)
+    for axis in axes[len(groups) :]:
+        axis.remove()
+    for axis in axes[:: max(columns, 1)][:rows]:
+        axis.set_ylabel(y_label)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6))
+    if title:
+        figure.suptitle(title)
+    figure.savefig(path)
+
+
+def final(
+    table: pd.DataFrame, by: Sequence[str], y: str = "natural_residual_sq", tail: float = 0.1
+) -> pd.Series:
+    """Mean of `y` over the trials and the last `tail` of the rounds, for each combination of `by`.
+
+    A tail instead of the last round alone, because a stochastic method ends on a noisy floor.
+    """
+    last = table["round"].max()
+    return table[table["round"] >= (1 - tail) * last].groupby(list(by), sort=False)[y].mean()
+
+
+def slope(values: pd.Series) -> float:
+    """Least-squares slope of log(values) over log(index)."""
+    return float(np.polyfit(np.log(values.index.to_numpy(float)), np.log(values.to_numpy()), 1)[0])

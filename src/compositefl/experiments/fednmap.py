@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -42,7 +43,7 @@ class MnistNetwork:
 
 
 def setting(method: str, n: int, q: int, local_lr: float, quick: bool, rounds: int) -> Setting:
-    steps = dict(local_steps=q, local_lr=local_lr, server_lr=1.0)
+    steps: dict[str, Any] = dict(local_steps=q, local_lr=local_lr, server_lr=1.0)
     algorithm = {
         "FedNMap": lambda: FedNMap(gamma=GAMMA, **steps),
         "ZA1": lambda: ZA1(**steps),

@@ -7,6 +7,22 @@ round. `present(t)` lists the clients of round t, by default all of them.
 import numpy as np
 
 from compositefl.simulation.sampling import Stream, participants, round_key, trial_key
+from plain import LeastSquares
+
+
+class Losses(LeastSquares):
+    """The clients' least-squares losses plus (ridge/2)||x||^2."""
+
+    def __init__(self, problem, batch_size, seed, ridge=0.0):
+        super().__init__(problem, batch_size, seed)
+        self.ridge = ridge
+
+    def gradient(self, i, x, t, l):
+        return super().gradient(i, x, t, l) + self.ridge * x
+
+    def full_gradient(self, i, x):
+        a, b = self.clients[i]
+        return a.T @ (a @ x - b) / len(b) + self.ridge * x
 
 
 def sampled(f, count):
@@ -17,11 +33,6 @@ def sampled(f, count):
         return np.flatnonzero(np.asarray(participants(key, f.n, count, False)))
 
     return present
-
-
-def full_gradient(f, i, x):
-    a, b = f.clients[i]
-    return a.T @ (a @ x - b) / len(b)
 
 
 def fedprox(f, x, *, eta, ea, Q, accuracy, rounds, one_minibatch=False):
@@ -167,7 +178,7 @@ def mime(f, x, *, ea, es, Q, rounds, base, lite=False, present=None):
     """Karimireddy et al., Mime (and MimeLite)."""
     for t in range(rounds):
         chosen = present(t) if present else range(f.n)
-        c = np.mean([full_gradient(f, i, x) for i in chosen], axis=0)
+        c = np.mean([f.full_gradient(i, x) for i in chosen], axis=0)
         ends = []
         for i in chosen:
             u = x
@@ -191,24 +202,27 @@ def stem(f, x, *, ea, a, decay, Q, rounds):
     first = [[f.gradient(i, x, 0, l) for l in range(Q)] for i in range(f.n)]
     d = np.mean(first, axis=(0, 1))
     yield x - steps[0] * d
+    last = [x] * f.n
     for t in range(1, rounds):
         xs, ds = [], []
         for i in range(f.n):
-            xi, di = x, d
+            xi, di = last[i], d
             for l in range(Q):
                 k = (t - 1) * Q + l
-                new = xi - steps[k] * di
+                new = (x if l == 0 else xi) - steps[k] * di
                 weight = a * (steps[k] / ea) ** 2
                 di = f.gradient(i, new, t, l) + (1 - weight) * (di - f.gradient(i, xi, t, l))
                 xi = new
             xs.append(xi)
             ds.append(di)
+        last = xs
         x, d = np.mean(xs, axis=0), np.mean(ds, axis=0)
         yield x - steps[t * Q] * d
 
 
 def exact_prox(c, d, low, high, x, eta, sweeps=3000):
-    """argmin_u mean_j max_{low <= y <= high} y (c_j u - d_j) + ||u - x||^2/(2 eta).
+    """The minimiser of mean_j max_{low <= y <= high} y (c_j u - d_j) + ||u - x||^2/(2 eta), and
+    the minimum from the dual side, which no value can be below.
 
     The absolute loss has y in [-1, 1], the hinge loss [0, 1]. By coordinate ascent on the dual
     problem, u = x - eta mean_j y_j c_j.
@@ -221,4 +235,4 @@ def exact_prox(c, d, low, high, x, eta, sweeps=3000):
             new = np.clip(y[j] + (c[j] @ u - d[j]) / curvature[j], low, high)
             u = u - eta / n * (new - y[j]) * c[j]
             y[j] = new
-    return u
+    return u, y @ (c @ x - d) / n - eta / 2 * np.sum((y @ c / n) ** 2)

@@ -116,7 +116,7 @@ class EControlDA(Algorithm):
         h = server.h + mean_upload
         total = server.total + h
         rounds = server.round + 1
-        lr = self.lr / jnp.sqrt(rounds) if self.schedule == "sqrt" else self.lr  # 1/lam
+        lr = self.lr * rounds**-0.5 if self.schedule == "sqrt" else self.lr  # 1/lam
         x = self.prox(server.x0 - lr * total, rounds * lr)
         average = server.average + (x - server.average) / rounds
         return Server(server.x0, h, total, x, average, rounds)

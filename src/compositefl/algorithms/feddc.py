@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from compositefl.algorithms.base import AveragingAlgorithm
 from compositefl.component import component, static
-from compositefl.errors import require_nonnegative
+from compositefl.errors import require_nonnegative, require_positive
 from compositefl.vector import Vector
 
 
@@ -45,10 +45,12 @@ class FedDC(AveragingAlgorithm):
 
     drift=False leaves h_i out; with mu = 0 that is SCAFFOLD. The paper treats sampled clients S:
     those outside keep h_i and s_i. The mean of h_i over all clients is that of the authors' code.
+    The server's prox has parameter 1/mu, as in FedDyn (eta_a Q without the drift).
     """
 
     paper = "Gao et al. (2022)"
     covers = "smooth nonconvex"
+    eta_hat_formula = "eta_hat (1/mu, or local_lr*local_steps without the drift)"
 
     _: KW_ONLY
     mu: float
@@ -56,7 +58,11 @@ class FedDC(AveragingAlgorithm):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_nonnegative(mu=self.mu)
+        (require_positive if self.drift else require_nonnegative)(mu=self.mu)
+
+    @property
+    def eta_hat(self) -> Any:
+        return 1 / self.mu if self.drift else super().eta_hat
 
     def init_server(self, x0: Vector) -> Server:
         return Server(x0, x0.zeros(), x0.zeros())

@@ -13,8 +13,12 @@ from compositefl.vector import Vector
 
 class State(NamedTuple):  # of the server, and what it broadcasts
     x: Vector
-    d: Vector  # the direction at x
+    d: Vector  # mean direction at the clients' last points
     rounds: Any  # done so far
+
+
+class Client(NamedTuple):
+    x: Vector  # where the client's last round ended
 
 
 class Local(NamedTuple):
@@ -37,17 +41,19 @@ class STEM(AveragingAlgorithm):
         d_i+ = g_i(x_i+) + (1 - a_k)(d_i - g_i(x_i))      (both gradients on one minibatch)
 
     After Q such pairs x = mean(x_i) and d = mean(d_i), and the next round's first step, with d, is
-    the server's. eta_k = eta_a / (1 + step_decay k)^(1/3) and a_k = gradient_weight (eta_k/eta_a)^2
+    the server's; the second gradient is then still at the client's own last point, so that d keeps
+    to the mean of the clients' gradients where they are. eta_k = eta_a / (1 + step_decay k)^(1/3) and a_k = gradient_weight (eta_k/eta_a)^2
     are the paper's schedules, k the count of iterations. The first round makes d at the start from
     Q minibatches, without a step; the paper takes one large batch. a = 1 is FedAvg.
 
     The model is x - eta d, the point after the server's step; the server's prox, with parameter
-    Q eta_k, comes after that step. The paper has all clients in every round; as they carry no
-    state, a part of them can make a round too.
+    Q eta_k, comes after that step. With Q > 1 it stops at a distance that falls with a. The paper
+    needs all clients.
     """
 
     paper = "Khanduri et al. (2021)"
     covers = "smooth nonconvex"
+    needs_everyone = "the common direction belongs to the last points of all of them"
 
     _: KW_ONLY
     gradient_weight: float
@@ -72,11 +78,14 @@ class STEM(AveragingAlgorithm):
     def init_server(self, x0: Vector) -> State:
         return State(x0, x0.zeros(), jnp.int32(0))
 
+    def init_client(self, x0: Vector) -> Client:
+        return Client(x0)
+
     def broadcast(self, server: State) -> State:
         return server
 
-    def begin(self, message: State, client: Any) -> Local:
-        return Local(self.server_step(message), message.x, message.d, message.rounds)
+    def begin(self, message: State, client: Client) -> Local:
+        return Local(self.server_step(message), client.x, message.d, message.rounds)
 
     def query(self, local: Local, l: Any) -> Any:
         return local.x, local.before
@@ -93,8 +102,8 @@ class STEM(AveragingAlgorithm):
         d = here + (1 - a) * (d - there)
         return Local(x - eta * d, x, d, rounds)
 
-    def finish(self, local: Local, steps: Any) -> tuple[Upload, Any]:
-        return Upload(local.before, local.d), ()
+    def finish(self, local: Local, steps: Any) -> tuple[Upload, Client]:
+        return Upload(local.before, local.d), Client(local.before)
 
     def update(self, server: State, mean_upload: Upload, participation: Any) -> State:
         return State(mean_upload.x, mean_upload.d, server.rounds + 1)

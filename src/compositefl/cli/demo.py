@@ -32,10 +32,11 @@ def run_demo(out: Path, rounds: int, trials: int, seed: int, overwrite: bool) ->
     settings = replace(SETTINGS, rounds=rounds, trials=trials, seed=seed)
     title = f"Digits sorted by label over 20 clients: mean and range of {trials} trials"
     plan = replace(make_plan(settings, METHODS, out, overwrite), title=title)
+    samples, clients = plan.problem.sizes.sum(), settings.clients
     print(
-        f"1,437 pictures of digits, sorted by label over {settings.clients} clients: each client "
-        "sees one or two\ndigits only. Four methods train the same small network with the same "
-        "numbers and an elastic net.\n"
+        f"{samples:,} pictures of digits, sorted by label over {clients} clients: each client sees "
+        "one or two\ndigits only. Four methods train the same small network, with the same numbers "
+        "and an elastic net.\n"
     )
     results, code = carry_out(plan, f"compositefl compare --algorithms {','.join(METHODS)}")
     if len(results) == len(METHODS):

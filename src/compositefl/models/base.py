@@ -35,6 +35,7 @@ class Model:
     init(key) -> params; apply(params, x) -> outputs; loss(params, batch) -> mean loss;
     accuracy(params, batch) -> fraction of right answers, or None. A batch is (x, y).
     classes: labels are whole numbers below it; None for regression.
+    coupled: the samples of a batch depend on each other (batch normalisation).
     """
 
     name: str
@@ -43,6 +44,7 @@ class Model:
     loss: Callable[[Any, Any], Any]
     accuracy: Callable[[Any, Any], Any] | None = None
     classes: int | None = None
+    coupled: bool = False
 
     def __repr__(self) -> str:
         return f"Model('{self.name}', {self.parameter_count():,} parameters)"
@@ -117,7 +119,9 @@ def from_network(
     network: Network,
     function: Callable[[jax.Array, jax.Array], jax.Array],
     classes: int | None,
+    coupled: bool = False,
 ) -> Model:
     """The model of a network and a loss of its outputs; the same object for the same arguments."""
     accuracy = None if classes is None else Accuracy(network)
-    return Model(name, network.init, network.apply, Loss(network, function), accuracy, classes)
+    loss = Loss(network, function)
+    return Model(name, network.init, network.apply, loss, accuracy, classes, coupled)

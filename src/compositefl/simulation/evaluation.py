@@ -11,8 +11,8 @@ from jax.sharding import PartitionSpec as P
 
 from compositefl import metrics
 from compositefl.regularizers.base import Regularizer
+from compositefl.simulation.client import weighted_loss
 from compositefl.simulation.placement import AXIS, Placed
-from compositefl.simulation.rounds import weighted_loss
 from compositefl.vector import Vector
 
 CHUNK = 2048  # samples evaluated at the same time on one device; bounds memory

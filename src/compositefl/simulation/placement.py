@@ -8,17 +8,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from compositefl.problem import Problem
+from compositefl.simulation.client import ClientInfo
 
 AXIS = "clients"
-
-
-class ClientInfo(NamedTuple):
-    """One row a client, spread over the devices. Padding rows have weight 0."""
-
-    id: Any
-    start: Any  # first sample in the device's buffer
-    size: Any
-    weight: Any
 
 
 class Placed(NamedTuple):

@@ -14,11 +14,11 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from compositefl.algorithms.base import Algorithm
-from compositefl.simulation.placement import AXIS, ClientInfo, Layout, Placed
+from compositefl.simulation.client import ClientInfo, Oracle, client_round
+from compositefl.simulation.placement import AXIS, Layout, Placed
 from compositefl.simulation.sampling import (
     Stream,
     lost,
-    minibatch,
     participants,
     round_key,
     straggler_steps,
@@ -77,84 +77,6 @@ def initial_state(algorithm: Algorithm, x0: Any, rows: int) -> tuple[Any, Any]:
     return algorithm.init_server(start), clients
 
 
-def full_gradient(program: Program, params: Any, samples: Any, info: ClientInfo) -> Any:
-    """Value and gradient of one client's mean loss over all its samples."""
-    if program.equal:
-        batch = jax.tree.map(
-            lambda a: lax.dynamic_slice_in_dim(a, info.start, program.largest), samples
-        )
-        return jax.value_and_grad(program.loss)(params, batch)
-    # Smaller clients read on into their neighbours' samples, which get weight 0.
-    offset = jnp.arange(program.largest, dtype=jnp.int32)
-    batch = jax.tree.map(lambda a: a.at[info.start + offset].get(mode="clip"), samples)
-    weight = jnp.where(offset < info.size, 1.0 / info.size, 0.0)
-    return jax.value_and_grad(weighted_loss, argnums=1)(program.loss, params, batch, weight)
-
-
-def weighted_loss(loss: Callable[[Any, Any], Any], params: Any, batch: Any, weight: Any) -> Any:
-    """Sum over the samples of weight * loss, from a loss that is a mean over samples."""
-    single = jax.tree.map(lambda a: a[:, None], batch)
-    losses = jax.vmap(loss, in_axes=(None, 0))(params, single)
-    # A padding sample may be anything: keep its loss, finite or not, out of the sum.
-    return jnp.sum(jnp.where(weight > 0, losses * weight.astype(losses.dtype), 0.0))
-
-
-class Oracle(NamedTuple):
-    """One client's gradients in one round."""
-
-    program: Program
-    samples: Any
-    key: jax.Array  # of the minibatches
-    info: ClientInfo
-
-    def full(self, point: Vector) -> Vector:
-        """Gradient over all samples of the client."""
-        return Vector(full_gradient(self.program, point.tree, self.samples, self.info)[1])
-
-    def __call__(self, point: Vector, step: Any, value: bool) -> Any:
-        """Gradient for a local step; with the loss in front of it if `value`."""
-        if self.program.batch_size is None:
-            loss, gradient = full_gradient(self.program, point.tree, self.samples, self.info)
-        else:
-            size, info = self.program.batch_size, self.info
-            draws = info.start + minibatch(self.key, info.id, step, size, info.size)
-            batch = jax.tree.map(lambda a: a.at[draws].get(mode="promise_in_bounds"), self.samples)
-            loss, gradient = jax.value_and_grad(self.program.loss)(point.tree, batch)
-        return (loss, Vector(gradient)) if value else Vector(gradient)
-
-
-def client_round(
-    algorithm: Algorithm,
-    oracle: Oracle,
-    steps: Any,
-    message: Any,
-    state: Any,
-    extras: dict[str, Any],
-) -> tuple[Any, Any, Any]:
-    """(upload, new private state, local steps taken) of one client that may take `steps` steps."""
-    if "full_gradient" in algorithm.needs:
-        extras = extras | {"full_gradient": oracle.full(algorithm.anchor(message))}
-    local = algorithm.begin(message, state, **extras)
-
-    def local_step(carry: Any) -> Any:
-        l, local = carry
-        at = 0 if algorithm.one_minibatch else l
-        gradient = jax.tree.map(
-            lambda point: oracle(point, at, algorithm.wants_values),
-            algorithm.query(local, l),
-            is_leaf=lambda node: isinstance(node, Vector),
-        )
-        return l + 1, algorithm.step(local, gradient, l)
-
-    def goes_on(carry: Any) -> Any:
-        l, local = carry
-        return (l < steps) & ~algorithm.finished(local) if algorithm.stops_early else l < steps
-
-    taken, local = lax.while_loop(goes_on, local_step, (jnp.int32(0), local))
-    upload, new = algorithm.finish(local, taken)
-    return upload, new, taken
-
-
 def weighted_sum(weight: jax.Array, uploads: Any) -> Any:
     """Sum over the leading axis, each row times its weight."""
 
@@ -210,7 +132,15 @@ def one_round(
     message = algorithm.broadcast(server)
     steps = algorithm.draw_steps(round_key(key, Stream.SHARED, t))
     present = attendance(program, conditions, key, t, info, steps)
-    minibatch_key = round_key(key, Stream.MINIBATCH, t)
+    oracle = partial(
+        Oracle,
+        program.loss,
+        program.batch_size,
+        program.largest,
+        program.equal,
+        placed.samples,
+        round_key(key, Stream.MINIBATCH, t),
+    )
     client_key = round_key(key, Stream.CLIENT, t)
     extras: dict[str, Any] = {}
     if "shared_key" in algorithm.needs:
@@ -219,19 +149,17 @@ def one_round(
     if "mean_full_gradient" in algorithm.needs:  # an exchange of its own before the local steps
 
         def open_round(state: Any, info: ClientInfo, steps: Any) -> Any:
-            oracle = Oracle(program, placed.samples, minibatch_key, info)
-            return oracle.full(algorithm.anchor(message)), state, 0
+            return oracle(info).full(algorithm.anchor(message))[1], state, 0
 
         everyone = present._replace(arrived=None)
         opening, _, _ = visit(program, open_round, clients, info, everyone)
         extras["mean_full_gradient"] = mean_over_clients(opening, info, everyone)
 
     def work(state: Any, info: ClientInfo, steps: Any) -> Any:
-        oracle = Oracle(program, placed.samples, minibatch_key, info)
         own = dict(extras)
         if "key" in algorithm.needs:
             own["key"] = jax.random.fold_in(client_key, info.id)
-        return client_round(algorithm, oracle, steps, message, state, own)
+        return client_round(algorithm, oracle(info), steps, message, state, own)
 
     total, clients, taken = visit(program, work, clients, info, present)
     accepted = (

@@ -1,7 +1,8 @@
 """Every random draw of a run, each from a key folded from (seed, trial, round, client, step).
 
 A draw depends on nothing else, so results do not change with the number of devices, the block
-size, the evaluation schedule or the floating-point type, and a site on a network can repeat its own draws.
+size, the evaluation schedule or the floating-point type, and a site on a network can repeat its
+own draws.
 """
 
 from enum import IntEnum

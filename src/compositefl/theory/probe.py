@@ -16,7 +16,7 @@ from jax import lax
 from compositefl.metrics import squared_norm
 from compositefl.problem import Problem
 from compositefl.regularizers.base import Regularizer
-from compositefl.simulation.rounds import weighted_loss
+from compositefl.simulation.client import weighted_loss
 from compositefl.vector import Vector
 
 CHUNK = 512  # samples of a client worked on at the same time

@@ -1,0 +1,215 @@
+"""Layers of deep image networks: convolutions with batch normalisation, and blocks of them.
+
+As in `layers`, convolutions are matrix products and pooling is a few maxima, fast under vmap over
+clients. A depthwise convolution is a sum of shifted products. Kernels start as in torchvision, as
+normals of variance 2/fan out.
+
+Batch normalisation uses the mean and variance of the batch at hand, in training and in evaluation,
+and keeps no running averages: nothing but parameters has to be sent or averaged, and the loss stays
+a function of (parameters, batch). It is no longer a mean over samples: a model with it says so by
+`coupled=True`.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from compositefl.models.layers import Dense, Shape
+
+FUNCTIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "relu": jax.nn.relu,
+    "hardswish": jax.nn.hard_swish,
+    "none": lambda x: x,
+}
+
+
+def out_size(size: int, kernel: int, stride: int) -> int:
+    """Entries along one axis after a convolution that pads with kernel // 2 zeros at both ends."""
+    return (size + 2 * (kernel // 2) - kernel) // stride + 1
+
+
+def reach(size: int, kernel: int, stride: int) -> range:
+    """The positions of the window, along one axis, that ever meet the image and not only zeros.
+
+    On an image of one pixel a 5x5 kernel is a 1x1 kernel.
+    """
+    pad, last = kernel // 2, stride * (out_size(size, kernel, stride) - 1)
+    return range(max(0, pad - last), min(kernel, pad + size))
+
+
+def windows(x: jax.Array, kernel: int, stride: int, fill: float = 0.0) -> list[jax.Array]:
+    """The image as each position of the window in reach sees it, rows first."""
+    _, height, width, _ = x.shape
+    pad = kernel // 2
+    padded = jnp.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)), constant_values=fill)
+    tall = stride * (out_size(height, kernel, stride) - 1) + 1
+    wide = stride * (out_size(width, kernel, stride) - 1) + 1
+    return [
+        padded[:, i : i + tall : stride, j : j + wide : stride]
+        for i in reach(height, kernel, stride)
+        for j in reach(width, kernel, stride)
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchNorm:
+    """scale * (x - mean) / sqrt(variance + epsilon) + bias, over samples, height and width."""
+
+    epsilon: float
+
+    def init(self, key: jax.Array, shape: Shape) -> tuple[Any, Shape]:
+        return {"scale": jnp.ones(shape[-1]), "bias": jnp.zeros(shape[-1])}, shape
+
+    def apply(self, params: Any, x: jax.Array) -> jax.Array:
+        mean = jnp.mean(x, axis=(0, 1, 2))
+        variance = jnp.mean(jnp.square(x - mean), axis=(0, 1, 2))
+        factor = params["scale"] * jax.lax.rsqrt(variance + self.epsilon)
+        return (x - mean) * factor + params["bias"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvNorm:
+    """A convolution without bias, batch normalisation, a function of each entry.
+
+    kernel (window, window, channels in, channels out), or (window, window, 1, channels) if
+    depthwise. The image is padded with window // 2 zeros on each side.
+    """
+
+    channels: int
+    window: int = 1
+    stride: int = 1
+    depthwise: bool = False
+    function: str = "none"
+    epsilon: float = 1e-5
+    kind = "conv"
+
+    def init(self, key: jax.Array, shape: Shape) -> tuple[Any, Shape]:
+        height, width, inputs = shape
+        size = (self.window, self.window, 1 if self.depthwise else inputs, self.channels)
+        fan_out = self.window * self.window * self.channels  # in torch for depthwise ones too
+        kernel = jax.random.normal(key, size) * math.sqrt(2 / fan_out)
+        norm, _ = BatchNorm(self.epsilon).init(key, size)
+        out = tuple(out_size(n, self.window, self.stride) for n in (height, width))
+        return {"kernel": kernel, "norm": norm}, (*out, self.channels)
+
+    def apply(self, params: Any, x: jax.Array) -> jax.Array:
+        _, height, width, _ = x.shape
+        rows, columns = (reach(n, self.window, self.stride) for n in (height, width))
+        kernel = params["kernel"][rows.start : rows.stop, columns.start : columns.stop]
+        seen = windows(x, self.window, self.stride)
+        if self.depthwise:
+            weights = kernel.reshape(len(seen), self.channels)
+            out = sum(part * weight for part, weight in zip(seen, weights, strict=True))
+        else:
+            patches = seen[0] if len(seen) == 1 else jnp.concatenate(seen, axis=-1)
+            out = patches @ kernel.reshape(-1, self.channels)
+        out = BatchNorm(self.epsilon).apply(params["norm"], out)
+        return FUNCTIONS[self.function](out)
+
+
+@dataclasses.dataclass(frozen=True)
+class Linear(Dense):
+    """x @ kernel + bias; the kernel starts as normals of this standard deviation."""
+
+    deviation: float = 0.01
+
+    def init(self, key: jax.Array, shape: Shape) -> tuple[Any, Shape]:
+        kernel = jax.random.normal(key, (*shape, self.units)) * self.deviation
+        return {"kernel": kernel, "bias": jnp.zeros(self.units)}, (self.units,)
+
+
+@dataclasses.dataclass(frozen=True)
+class SqueezeExcite:
+    """x times a factor for each channel, computed from the channels' means by two dense layers."""
+
+    units: int
+
+    def init(self, key: jax.Array, shape: Shape) -> tuple[Any, Shape]:
+        squeeze, excite = self._layers(shape[-1])
+        keys = jax.random.split(key)
+        params, inner = squeeze.init(keys[0], shape[-1:])
+        return {"squeeze": params, "excite": excite.init(keys[1], inner)[0]}, shape
+
+    def apply(self, params: Any, x: jax.Array) -> jax.Array:
+        squeeze, excite = self._layers(x.shape[-1])
+        inner = jax.nn.relu(squeeze.apply(params["squeeze"], jnp.mean(x, axis=(1, 2))))
+        factor = jax.nn.hard_sigmoid(excite.apply(params["excite"], inner))
+        return x * factor[:, None, None]
+
+    def _layers(self, channels: int) -> tuple[Linear, Linear]:
+        return tuple(Linear(n, deviation=math.sqrt(2 / n)) for n in (self.units, channels))
+
+
+@dataclasses.dataclass(frozen=True)
+class Function:
+    """A function of each entry, by its name in `FUNCTIONS`."""
+
+    name: str
+
+    def init(self, key: jax.Array, shape: Shape) -> tuple[Any, Shape]:
+        return None, shape
+
+    def apply(self, params: Any, x: jax.Array) -> jax.Array:
+        return FUNCTIONS[self.name](x)
+
+
+@dataclasses.dataclass(frozen=True)
+class GlobalMean:
+    """The mean of each channel over the image."""
+
+    def init(self, key: jax.Array, shape: Shape) -> tuple[Any, Shape]:
+        return None, shape[-1:]
+
+    def apply(self, params: Any, x: jax.Array) -> jax.Array:
+        return jnp.mean(x, axis=(1, 2))
+
+
+@dataclasses.dataclass(frozen=True)
+class MaxPool3x3:
+    """The maximum of each 3x3 window, in steps of 2; the border counts as minus infinity."""
+
+    def init(self, key: jax.Array, shape: Shape) -> tuple[Any, Shape]:
+        height, width, channels = shape
+        return None, (out_size(height, 3, 2), out_size(width, 3, 2), channels)
+
+    def apply(self, params: Any, x: jax.Array) -> jax.Array:
+        first, *others = windows(x, 3, 2, -jnp.inf)
+        for other in others:
+            first = jnp.maximum(first, other)
+        return first
+
+
+@dataclasses.dataclass(frozen=True)
+class Residual:
+    """Named layers one after the other; `skip` adds x to their result, or a layer applied to x.
+
+    after: the function of the sum.
+    """
+
+    parts: tuple[tuple[str, Any], ...]
+    skip: Any  # True, False or a layer
+    after: str = "none"
+    kind = "block"
+
+    def init(self, key: jax.Array, shape: Shape) -> tuple[Any, Shape]:
+        params, start = {}, shape
+        keys = jax.random.split(key, len(self.parts) + 1)
+        for (name, layer), own in zip(self.parts, keys[:-1], strict=True):
+            params[name], shape = layer.init(own, shape)
+        if not isinstance(self.skip, bool):
+            params["skip"], _ = self.skip.init(keys[-1], start)
+        return params, shape
+
+    def apply(self, params: Any, x: jax.Array) -> jax.Array:
+        out = x
+        for name, layer in self.parts:
+            out = layer.apply(params[name], out)
+        if self.skip is True:
+            out = out + x
+        elif self.skip:
+            out = out + self.skip.apply(params["skip"], x)
+        return FUNCTIONS[self.after](out)

@@ -1,0 +1,104 @@
+"""One client's part of a round: its gradients and its local steps.
+
+The simulation maps it over clients; a site on a network runs it as it is.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from compositefl.algorithms.base import Algorithm
+from compositefl.simulation.sampling import minibatch
+from compositefl.vector import Vector
+
+
+class ClientInfo(NamedTuple):
+    """Where a client's samples lie. In the simulation one row a client; padding has weight 0."""
+
+    id: Any
+    start: Any  # first sample in the buffer
+    size: Any
+    weight: Any
+
+
+def weighted_loss(loss: Callable[[Any, Any], Any], params: Any, batch: Any, weight: Any) -> Any:
+    """Sum over the samples of weight * loss, from a loss that is a mean over samples."""
+    single = jax.tree.map(lambda a: a[:, None], batch)
+    losses = jax.vmap(loss, in_axes=(None, 0))(params, single)
+    # A padding sample may be anything: keep its loss, finite or not, out of the sum.
+    return jnp.sum(jnp.where(weight > 0, losses * weight.astype(losses.dtype), 0.0))
+
+
+class Oracle(NamedTuple):
+    """One client's gradients in one round."""
+
+    loss: Callable[[Any, Any], Any]
+    batch_size: int | None  # None: full gradients
+    largest: int  # samples of the largest client
+    equal: bool  # all clients hold the same number of samples
+    samples: Any  # of all clients in the buffer, one after the other
+    key: jax.Array  # of the round's minibatches
+    info: ClientInfo
+
+    def full(self, point: Vector) -> tuple[Any, Vector]:
+        """Mean loss and gradient over all samples of the client."""
+        info = self.info
+        if self.equal:
+            batch = jax.tree.map(
+                lambda a: lax.dynamic_slice_in_dim(a, info.start, self.largest), self.samples
+            )
+            loss, gradient = jax.value_and_grad(self.loss)(point.tree, batch)
+        else:
+            # Smaller clients read on into their neighbours' samples, which get weight 0.
+            offset = jnp.arange(self.largest, dtype=jnp.int32)
+            batch = jax.tree.map(lambda a: a.at[info.start + offset].get(mode="clip"), self.samples)
+            weight = jnp.where(offset < info.size, 1.0 / info.size, 0.0)
+            loss, gradient = jax.value_and_grad(weighted_loss, argnums=1)(
+                self.loss, point.tree, batch, weight
+            )
+        return loss, Vector(gradient)
+
+    def __call__(self, point: Vector, step: Any) -> tuple[Any, Vector]:
+        """Loss and gradient for a local step: of its minibatch, or of all samples."""
+        if self.batch_size is None:
+            return self.full(point)
+        info = self.info
+        draws = info.start + minibatch(self.key, info.id, step, self.batch_size, info.size)
+        batch = jax.tree.map(lambda a: a.at[draws].get(mode="promise_in_bounds"), self.samples)
+        loss, gradient = jax.value_and_grad(self.loss)(point.tree, batch)
+        return loss, Vector(gradient)
+
+
+def client_round(
+    algorithm: Algorithm,
+    oracle: Oracle,
+    steps: Any,
+    message: Any,
+    state: Any,
+    extras: dict[str, Any],
+) -> tuple[Any, Any, Any]:
+    """(upload, new private state, local steps taken) of one client that may take `steps` steps."""
+    if "full_gradient" in algorithm.needs:
+        extras = extras | {"full_gradient": oracle.full(algorithm.anchor(message))[1]}
+    local = algorithm.begin(message, state, **extras)
+
+    def local_step(carry: Any) -> Any:
+        l, local = carry
+        at = 0 if algorithm.one_minibatch else l
+        answers = jax.tree.map(
+            lambda point: oracle(point, at) if algorithm.wants_values else oracle(point, at)[1],
+            algorithm.query(local, l),
+            is_leaf=lambda node: isinstance(node, Vector),
+        )
+        return l + 1, algorithm.step(local, answers, l)
+
+    def goes_on(carry: Any) -> Any:
+        l, local = carry
+        return (l < steps) & ~algorithm.finished(local) if algorithm.stops_early else l < steps
+
+    taken, local = lax.while_loop(goes_on, local_step, (jnp.int32(0), local))
+    upload, new = algorithm.finish(local, taken)
+    return upload, new, taken

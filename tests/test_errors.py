@@ -50,6 +50,7 @@ WRONG = [
     (lambda: run(batch_size="all"), r"batch_size='all' must be a number"),
     (lambda: run(trials=-1), r"trials=-1"),
     (lambda: run(seed=-1), r"seed=-1 must be a whole number >= 0"),
+    (lambda: run(seed=2**32), r"seed=4294967296 must be below"),
     (lambda: run(eval_every=0), r"eval_every=0"),
     (lambda: run(tolerance=0), r"tolerance=0"),
     (lambda: run(eval_gamma=0), r"eval_gamma=0"),

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from problems import centralised_solution
 
 import compositefl as cfl
+from problems import centralised_solution
 
 OPTIONS = dict(rounds=10, batch_size=4, seed=3, dtype="float64", progress=False, eval_every=5)
 
@@ -99,3 +99,32 @@ def test_path(lasso_problem):
     assert list(table.zeros) == sorted(table.zeros, reverse=True)
     for weight, model in zip(table.weight, models, strict=True):
         np.testing.assert_allclose(model, centralised_solution(lasso_problem, weight), atol=1e-8)
+
+
+def test_tune_gives_every_method_the_same_budget(lasso_problem):
+    methods = {
+        "fednmap": cfl.FedNMap(gamma=1.0, local_steps=3, local_lr=1.0),
+        "za1": cfl.ZA1(local_steps=3, local_lr=0.002),
+    }
+    best = cfl.tune(
+        lasso_problem, cfl.L1(0.1), methods, budget=9, rounds=60, eval_every=20, progress=False
+    ).set_index("method")
+    assert best.points["fednmap"] == 9 and best.points["za1"] == 9
+    assert best.diverged["fednmap"] > 0  # its first step size is far too large here
+    given = cfl.minimize(
+        lasso_problem, cfl.L1(0.1), methods["za1"], rounds=60, eval_every=20, progress=False
+    )
+    assert best.psi["za1"] < given.history.psi.iloc[-1]
+    again = cfl.FedNMap(
+        gamma=best.gamma["fednmap"], local_steps=3, local_lr=best.local_lr["fednmap"]
+    )
+    run = cfl.minimize(lasso_problem, cfl.L1(0.1), again, rounds=60, eval_every=20, progress=False)
+    np.testing.assert_allclose(run.history.psi.iloc[-1], best.psi["fednmap"], rtol=1e-5)
+
+
+def test_tune_leaves_out_what_a_method_refuses(lasso_problem):
+    methods = {"fednmap": cfl.FedNMap(gamma=1.0, local_steps=3, local_lr=0.05)}
+    best = cfl.tune(lasso_problem, cfl.MCP(0.1, 2.0), methods, budget=9, rounds=20, progress=False)
+    assert best.points[0] == 6  # gamma = 30 is beyond 1/rho = 2
+    with pytest.raises(cfl.CompositeFLError, match="metric='loss_' must be one of"):
+        cfl.tune(lasso_problem, cfl.L1(0.1), methods, metric="loss_", rounds=5, progress=False)

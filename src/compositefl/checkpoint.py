@@ -2,6 +2,7 @@
 
 import json
 import os
+import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +45,7 @@ def load(path: Path, fingerprint: dict[str, Any], like: Any) -> Checkpoint:
         with np.load(path) as file:
             about = json.loads(str(file["about"]))
             leaves = [file[f"leaf{i}"] for i in range(len(file.files) - 1)]
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise CompositeFLError(
             f"checkpoint={path} is not a compositefl checkpoint: {error}"
         ) from error

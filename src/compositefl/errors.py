@@ -57,3 +57,11 @@ def require_integer(minimum: int = 1, **values: Any) -> None:
         numbers = _numbers(name, value)
         if numbers is not None and not np.all((numbers >= minimum) & (numbers % 1 == 0)):
             raise CompositeFLError(f"{name}={value} must be a whole number >= {minimum}")
+
+
+def require_share(**values: Any) -> None:
+    """Refuse numbers outside (0, 1]."""
+    for name, value in values.items():
+        numbers = _numbers(name, value)
+        if numbers is not None and not np.all((numbers > 0) & (numbers <= 1)):
+            raise CompositeFLError(f"{name}={value} must be in (0, 1]")

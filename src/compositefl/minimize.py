@@ -92,6 +92,7 @@ def minimize(
         clients=state.clients,
         stopped=stopped,
         rounds=run.simulation.round,
+        diverged=[int(r) + 1 for r in run.simulation.diverged],
         config=config | options.describe(),
     )
 

@@ -38,6 +38,8 @@ class Options:
     def __post_init__(self) -> None:
         require_integer(rounds=self.rounds)
         require_integer(minimum=0, seed=self.seed)
+        if self.seed >= 2**32:
+            raise CompositeFLError(f"seed={self.seed} must be below 2^32")
         for name in ("batch_size", "eval_every", "devices", "client_block"):
             if getattr(self, name) is not None:
                 require_integer(**{name: getattr(self, name)})

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import pandas as pd
-from safetensors.numpy import save_file
+from safetensors.numpy import save as safetensors
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class Result:
     clients: Any  # the clients' private states, the client as leading axis (after the trial)
     stopped: str  # "rounds", "tolerance", "interrupted" or "diverged"
     rounds: int  # rounds run
+    diverged: list[int]  # of each trial the round that left the finite numbers, 0 for none
     config: dict[str, Any] = field(default_factory=dict)  # what was run, as plain values
 
     def __repr__(self) -> str:
@@ -35,7 +36,8 @@ class Result:
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
         self.history.to_csv(folder / "history.csv", index=False)
-        save_file(named_leaves(self.params), folder / "model.safetensors")
+        # Written as bytes: safetensors' own file writer makes a file that only its owner can read.
+        (folder / "model.safetensors").write_bytes(safetensors(named_leaves(self.params)))
         summary = {**self.config, "rounds_run": self.rounds, "stopped": self.stopped}
         (folder / "config.json").write_text(json.dumps(summary, indent=2) + "\n")
 

@@ -99,9 +99,7 @@ class Run:
             while not reason:
                 reason = self._enough()
                 if not reason:
-                    target = min(
-                        rounds, (simulation.round // self.options.every + 1) * self.options.every
-                    )
+                    target = min(rounds, (simulation.round // every + 1) * every)
                     chunk = self._advance(target, chunk, show, interrupted)
                     if simulation.round == target or self._all_diverged():
                         self._evaluate()

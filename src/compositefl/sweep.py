@@ -40,25 +40,32 @@ def sweep(
     Returns the histories of all runs in one table: the columns of `Result.history`, one column
     for each entry of the grid, and "diverged", the round in which the run diverged or -1.
     """
-    require_integer(trials=trials)
     if not grid or not all(len(values) for values in grid.values()):
         raise CompositeFLError(f"grid={dict(grid)} must name at least one field with values")
-    checked = Options(**options)
-    if checked.checkpoint is not None:
-        raise CompositeFLError("checkpoint is not available for sweeps")
     points = [dict(zip(grid, p, strict=True)) for p in itertools.product(*grid.values())]
-    algorithms = []
-    for point in points:
-        candidate = at_point(algorithm, regularizer or Zero(), point)
-        checked.check(problem, candidate)
-        algorithms += [candidate] * trials
-    with jax.enable_x64(checked.dtype == "float64"):
-        run = Run(problem, algorithms, list(range(trials)) * len(points), checked)
+    candidates = [at_point(algorithm, regularizer or Zero(), point) for point in points]
+    table = run_all(problem, candidates, trials, Options(**options))
+    for name in grid:
+        table[name] = [points[i][name] for i in table["point"]]
+    return table.drop(columns="point")
+
+
+def run_all(
+    problem: Problem, candidates: Sequence[Algorithm], trials: int, options: Options
+) -> pd.DataFrame:
+    """Histories of several algorithms of one class; "point" is the number of the candidate."""
+    require_integer(trials=trials)
+    if options.checkpoint is not None:
+        raise CompositeFLError("checkpoint is not available for sweeps")
+    for candidate in candidates:
+        options.check(problem, candidate)
+    with jax.enable_x64(options.dtype == "float64"):
+        algorithms = [c for c in candidates for _ in range(trials)]
+        run = Run(problem, algorithms, list(range(trials)) * len(candidates), options)
         run.loop()
     table = pd.DataFrame(run.history)
-    for name in grid:
-        table[name] = [points[r // trials][name] for r in table["run"]]
     table["diverged"] = run.simulation.diverged[table["run"]]
+    table["point"] = table["run"] // trials
     return table.drop(columns="run")
 
 

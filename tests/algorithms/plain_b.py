@@ -231,8 +231,11 @@ def exact_prox(c, d, low, high, x, eta, sweeps=3000):
     y, u = np.zeros(n), np.array(x, float)
     curvature = eta / n * (c**2).sum(axis=1)
     for _ in range(sweeps):
+        before = y.copy()
         for j in range(n):
             new = np.clip(y[j] + (c[j] @ u - d[j]) / curvature[j], low, high)
             u = u - eta / n * (new - y[j]) * c[j]
             y[j] = new
+        if np.abs(y - before).max() < 1e-15:
+            break
     return u, y @ (c @ x - d) / n - eta / 2 * np.sum((y @ c / n) ** 2)

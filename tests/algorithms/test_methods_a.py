@@ -89,31 +89,24 @@ SMOOTH = {
 ALL = COMPOSITE | CENTRAL | SMOOTH
 
 
-def follows_its_twin(problem, name, batch_size, count):
+@pytest.mark.parametrize("name", ALL)
+def test_trajectory(name, lasso_problem):
+    """With minibatches, and with half of the clients a round where the method has that."""
     algorithm, twin = ALL[name]
-    f = plain_a.Sampled(problem, batch_size, seed=11, count=count)
-    models = list(twin(f, problem.params, 12))
+    count = None if name in CENTRAL else 3
+    f = plain_a.Sampled(lasso_problem, 5, seed=11, count=count)
+    models = list(twin(f, lasso_problem.params, 12))
     for stop in (1, 5, 12):
         result = solve(
-            problem,
+            lasso_problem,
             None if name in SMOOTH else cfl.L1(WEIGHT),
             algorithm,
             rounds=stop,
-            batch_size=batch_size,
+            batch_size=5,
             seed=11,
             participation=count or 1.0,
         )
         np.testing.assert_allclose(result.params, models[stop - 1], rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_trajectory_with_minibatches(name, lasso_problem):
-    follows_its_twin(lasso_problem, name, 5, None)
-
-
-@pytest.mark.parametrize("name", [*COMPOSITE, *SMOOTH])
-def test_trajectory_with_sampled_clients(name, lasso_problem):
-    follows_its_twin(lasso_problem, name, None, 3)
 
 
 def test_proxskip_between_two_proxes(lasso_problem):
@@ -149,30 +142,30 @@ def test_coins_of_proxskip_differ_between_trials_and_seeds(lasso_problem):
 ONE_STEP = dict(local_steps=1, local_lr=0.1, server_lr=2.0)
 
 
-@pytest.mark.parametrize("participation", [1.0, 3])
-@pytest.mark.parametrize("phi", [cfl.L1(0.02), cfl.MCP(0.05, 3.0)], ids=["L1", "MCP"])
+@pytest.mark.parametrize(
+    ("phi", "participation"), [(cfl.L1(0.02), 1.0), (cfl.MCP(0.05, 3.0), 3)], ids=["L1", "MCP"]
+)
 def test_feddr_without_relaxation_is_fedadmm(network_problem, phi, participation):
     local = dict(local_steps=4, local_lr=0.1, eta=0.7)
     a = solve(network_problem, phi, FedDR(relaxation=1.0, **local), participation=participation)
     b = solve(network_problem, phi, FedADMM(**local), participation=participation)
     assert_equal(a.params, b.params)
-    assert_equal(a.server, b.server)
+    assert_equal(a.server.xtilde, b.server.xtilde)
     c = solve(network_problem, phi, FedDR(relaxation=1.5, **local), participation=participation)
     assert np.abs(a.params["out"]["kernel"] - c.params["out"]["kernel"]).max() > 1e-3
 
 
 @pytest.mark.parametrize(
-    ("special", "general"),
+    ("momentum", "plain", "participation"),
     [
-        (ScaffoldM(gradient_weight=1.0, **STEPS), cfl.Scaffold(**STEPS)),
-        (FedAvgM(gradient_weight=1.0, **STEPS), cfl.FedAvg(**STEPS)),
+        (ScaffoldM(gradient_weight=1.0, **STEPS), cfl.Scaffold(**STEPS), 3),
+        (FedAvgM(gradient_weight=1.0, **STEPS), cfl.FedAvg(**STEPS), 1.0),
     ],
     ids=["scaffold", "fedavg"],
 )
-@pytest.mark.parametrize("participation", [1.0, 3])
-def test_without_momentum(network_problem, special, general, participation):
-    a = solve(network_problem, None, special, participation=participation)
-    b = solve(network_problem, None, general, participation=participation)
+def test_without_momentum(network_problem, momentum, plain, participation):
+    a = solve(network_problem, None, momentum, participation=participation)
+    b = solve(network_problem, None, plain, participation=participation)
     assert_equal(a.params, b.params)
 
 
@@ -182,7 +175,6 @@ def test_without_momentum(network_problem, special, general, participation):
         ScaffoldM(gradient_weight=1.0, composite="server-prox", **ONE_STEP),
         FedAvgM(gradient_weight=1.0, composite="server-prox", **ONE_STEP),
         ScaffoldI(composite="server-prox", **ONE_STEP),
-        ProxSkip(lr=0.2, prox_probability=1.0),
     ],
     ids=lambda a: type(a).__name__,
 )
@@ -198,7 +190,7 @@ def test_proxskip_that_never_skips_is_pgd(network_problem):
     assert_equal(a.params, solve(network_problem, phi, cfl.PGD(lr=0.2)).params)
 
 
-@pytest.mark.parametrize("compressor", [Identity(), TopK(1.0), RandomK(1.0)], ids=repr)
+@pytest.mark.parametrize("compressor", [Identity(), TopK(1.0)], ids=repr)
 def test_econtrolda_without_compression_is_fedda(network_problem, compressor):
     phi = cfl.L1(0.02)
     a = solve(network_problem, phi, EControlDA(lr=0.2, compressor=compressor, control_gain=0.6))
@@ -230,11 +222,6 @@ def test_the_server_has_the_mean_of_all_controls(network_problem, algorithm):
     result = solve(network_problem, None, algorithm, **PARTIAL)
     assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(result.server.c)) > 1e-3
     assert_equal(result.server.c, jax.tree.map(lambda a: a.mean(axis=0), result.clients.c))
-
-
-def test_the_server_has_the_mean_of_all_estimates(network_problem):
-    result = solve(network_problem, cfl.L1(0.02), EControlDA(lr=0.1))
-    assert_equal(result.server.h, jax.tree.map(lambda a: a.mean(axis=0), result.clients.h))
 
 
 # Limits
@@ -319,9 +306,11 @@ def test_reaches_the_centralised_solution(lasso_problem, algorithm):
 
 def test_average_of_econtrolda_is_the_mean_of_its_models(lasso_problem):
     last = EControlDA(lr=0.05, compressor=TopK(2))
-    models = [solve(lasso_problem, cfl.L1(0.1), last, rounds=t).params for t in (1, 2, 3, 4)]
+    models = [
+        solve(lasso_problem, cfl.L1(0.1), last, rounds=t, **FULL).params for t in (1, 2, 3, 4)
+    ]
     average = EControlDA(lr=0.05, compressor=TopK(2), output="average")
-    result = solve(lasso_problem, cfl.L1(0.1), average, rounds=4)
+    result = solve(lasso_problem, cfl.L1(0.1), average, rounds=4, **FULL)
     np.testing.assert_allclose(result.params, np.mean(models, axis=0), atol=1e-12)
 
 
@@ -335,7 +324,6 @@ def test_average_of_econtrolda_approaches_the_solution_like_one_over_t(lasso_pro
     np.testing.assert_allclose(errors[0] / errors[1], 4.0, rtol=0.05)
 
 
-@pytest.mark.parametrize("participation", [1.0, 3])
 @pytest.mark.parametrize(
     "algorithm",
     [
@@ -344,9 +332,9 @@ def test_average_of_econtrolda_approaches_the_solution_like_one_over_t(lasso_pro
     ],
     ids=repr,
 )
-def test_control_variates_reach_the_solution(lasso_problem, algorithm, participation):
+def test_control_variates_reach_the_solution_with_sampled_clients(lasso_problem, algorithm):
     hessian, linear = quadratic(lasso_problem)
-    result = solve(lasso_problem, None, algorithm, rounds=4000, participation=participation, **FULL)
+    result = solve(lasso_problem, None, algorithm, rounds=4000, participation=3, **FULL)
     np.testing.assert_allclose(result.params, np.linalg.solve(hessian, linear), atol=1e-9)
 
 
@@ -457,10 +445,11 @@ def test_costs_of_the_one_step_methods():
         assert (cost.steps, cost.gradients_step, cost.gradients_visit) == (1, 1, 0)
 
 
-def test_bytes_in_the_history(network_problem):
+def test_compressed_run_of_a_network(network_problem):
     result = solve(network_problem, cfl.L1(0.02), EControlDA(lr=0.1, compressor=TopK(5)))
     last = result.history.iloc[-1]
     assert last.bytes_up == 15 * 5 * 5 * (8 + 4)  # rounds, clients, k, a double and an index
+    assert_equal(result.server.h, jax.tree.map(lambda a: a.mean(axis=0), result.clients.h))
 
 
 # Refusals

@@ -3,9 +3,9 @@
 import jax
 import numpy as np
 import pytest
-from problems import centralised_solution
 
 import compositefl as cfl
+from problems import centralised_solution
 
 WEIGHT = 0.1
 ALGORITHM = cfl.FedNMap(gamma=0.5, local_steps=5, local_lr=0.02)
@@ -92,9 +92,9 @@ def test_drawing_with_replacement_weighs_by_multiplicity(lasso_problem):
 
 
 def test_all_methods_refuse_what_they_cannot_do(lasso_problem):
-    with pytest.raises(cfl.CompositeFLError, match="dropout=0.5: ZA1 needs all clients"):
+    with pytest.raises(cfl.CompositeFLError, match=r"dropout=0.5: ZA1 needs all clients"):
         solve(lasso_problem, cfl.ZA1(local_steps=2, local_lr=0.1), dropout=0.5)
-    with pytest.raises(cfl.CompositeFLError, match="stragglers=0.5: ZA1 needs all local steps"):
+    with pytest.raises(cfl.CompositeFLError, match=r"stragglers=0.5: ZA1 needs all local steps"):
         solve(lasso_problem, cfl.ZA1(local_steps=2, local_lr=0.1), stragglers=0.5)
     with pytest.raises(cfl.CompositeFLError, match=r"dropout=1.0 must be a probability"):
         solve(lasso_problem, dropout=1.0)

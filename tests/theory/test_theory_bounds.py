@@ -81,7 +81,7 @@ def test_noise_term():
     z, rounds = np.zeros(4), 4000
     c = q.constants(z, GAMMA, sigma=2.0)
     steps = at_the_limit(c, rounds, 2, server_lr=1000.0)
-    out = run(q, fednmap(steps), z, rounds=rounds, sigma=2.0, trials=4)
+    out = run(q, fednmap(steps), z, rounds=rounds, sigma=2.0)
     measured = average(out, rounds)
     terms = steps.terms()
     assert set(k for k, v in terms.items() if v > 0) == {"noise", "local_noise"}
@@ -105,7 +105,7 @@ def test_theorem_5_on_a_heterogeneous_lasso(sigma):
     q, z, rounds = mixed(), np.full(4, 2.0), 1000
     c = q.constants(z, GAMMA, sigma)
     steps = stepsizes("fednmap", c, rounds=rounds, local_steps=4)
-    out = run(q, fednmap(steps), z, rounds=rounds, sigma=sigma, trials=2)["F"].mean(0)
+    out = run(q, fednmap(steps), z, rounds=rounds, sigma=sigma)["F"].mean(0)
     averages = np.cumsum(out[:rounds]) / np.arange(1, rounds + 1)
     bounds = np.array([steps.bound(t) for t in range(1, rounds + 1)])
     assert np.all(averages <= bounds)
@@ -167,8 +167,8 @@ def test_speed_up_with_the_steps_of_eq_15(axis):
         c = q.constants(z, GAMMA, sigma)
         steps = stepsizes("fednmap", c, rounds=rounds, local_steps=local_steps)
         assert steps.m > 1  # the guards for few rounds are not at work
-        pad = 32 if axis == "clients" else 4
-        out = run(q, fednmap(steps), z, rounds=rounds, sigma=sigma, pad=pad)
+        pad = (32, 4) if axis == "clients" else (4, 32)
+        out = run(q, fednmap(steps), z, rounds=rounds, sigma=sigma, pad=pad, trials=1)
         measured.append(average(out, rounds))
         bounds.append(steps.bound())
     assert np.all(np.array(measured) < bounds)
@@ -186,12 +186,11 @@ def test_speed_up_of_the_noise_floor_with_fixed_steps(axis):
         q = tiled(clients, copies=8)
         z = q.stationary_z(GAMMA)
         steps = at_the_limit(q.constants(z, GAMMA, 1.0), rounds, local_steps, server_lr=4.0)
-        pad = 32 if axis == "clients" else 4
+        pad = (32, 4) if axis == "clients" else (4, 32)
         out = run(q, fednmap(steps), z, rounds=rounds, sigma=1.0, pad=pad, trials=2)
         measured.append(average(out, rounds))
         bounds.append(steps.bound())
     assert np.all(np.array(measured) < bounds)
-    print(axis, slope(sizes, measured), slope(sizes, bounds))
     assert slope(sizes, bounds) == pytest.approx(-1.0, abs=0.01)
     # 0.04: between two and three standard errors of a slope from runs of this length
     assert slope(sizes, measured) <= -1.0 + 0.04
@@ -203,7 +202,7 @@ def test_theorem_8(sigma):
     c = q.constants(z, 1 / (5 * 2), sigma)
     c = q.constants(z, 1 / (5 * (c.L + c.mu)), sigma)
     steps = stepsizes("fednmap", c, rounds=rounds, local_steps=4, theorem=8)
-    out = run(q, fednmap(steps), z, rounds=rounds, sigma=sigma, trials=2)["psi"].mean(0)
+    out = run(q, fednmap(steps), z, rounds=rounds, sigma=sigma)["psi"].mean(0)
     gap = out - q.psi(q.solution)
     times = np.arange(0, rounds + 1, 250)[1:]
     assert np.all(gap[times] <= [steps.bound(t) for t in times])
@@ -223,7 +222,7 @@ def test_za1(theorem, sigma):
     c = q.constants(z, steps.eta_hat, sigma)
     given = dict(local_lr=steps.local_lr, server_lr=steps.server_lr)
     steps = stepsizes("za1", c, rounds=rounds, local_steps=4, theorem=theorem, **given)
-    out = run(q, cfl.ZA1(local_steps=4, **given), z, rounds=rounds, sigma=sigma, trials=2)
+    out = run(q, cfl.ZA1(local_steps=4, **given), z, rounds=rounds, sigma=sigma)
     if theorem == "3.5":
         measured, bound = average(out, rounds), steps.bound()
         assert measured <= bound

@@ -139,18 +139,20 @@ def test_fewer_samples_of_each_client(problem, measured):
 
 def test_curvature_of_a_network():
     """A pytree of parameters, nonconvex: against the dense Hessian of every client."""
-    net = network()
+    net = network(clients=2)
     result = estimate(net, cfl.ElasticNet(1e-3, 1e-2), steps=20, iterates=2, dtype="float64")
     flat, unravel = jax.flatten_util.ravel_pytree(net.start("float64"))
     start = cfl.ElasticNet(1e-3, 1e-2).prox(unravel(flat), result.gamma)
     flat, unravel = jax.flatten_util.ravel_pytree(start)
     norms = []
     for client in net.clients:
-        hessian = jax.hessian(lambda v, client=client: net.loss(unravel(v), client))(flat)
+        hessian = jax.jit(jax.hessian(lambda v, client=client: net.loss(unravel(v), client)))(flat)
         norms.append(np.abs(np.linalg.eigvalsh(hessian)).max())
     L, spread = result.L.value, result.L.uncertainty
     # the largest over the run, so at least the one at x_0 and at most `spread` above it
     assert (1 - 1e-3) * max(norms) <= L <= max(norms) + spread + 1e-9
+    assert spread > 0
+    assert result.gamma == pytest.approx(1 / (5 * L))
     assert result.subgradient.value == np.inf
 
 
@@ -180,13 +182,19 @@ def test_estimate_refuses(problem, options, message):
         estimate(problem, cfl.MCP(0.1, 0.8), **options)
 
 
+def test_estimate_refuses_a_loss_without_curvature(problem):
+    linear = cfl.Problem(lambda x, batch: jnp.mean(batch[1] @ x), problem.params, problem.clients)
+    with pytest.raises(cfl.CompositeFLError, match="no curvature"):
+        estimate(linear, cfl.Box(-1.0, 1.0))
+
+
 def test_algorithm_with_theory_steps(problem):
     phi = cfl.L1(WEIGHT)
     arguments = (problem, phi, 200, BATCH)
+    constants = estimate(problem, phi, batch_size=BATCH).constants()
     for name in (cfl.FedNMap, cfl.ZA1):
         algorithm = with_theory_steps(name, dict(local_steps=3, local_lr="theory"), *arguments)
         assert algorithm.local_steps == 3
-        constants = estimate(problem, phi, batch_size=BATCH).constants()
         assert note_outside(algorithm, constants, 200) is None
         result = cfl.minimize(
             problem, phi, algorithm, rounds=200, batch_size=BATCH, eval_every=200, progress=False

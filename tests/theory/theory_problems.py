@@ -88,35 +88,40 @@ def tiled(clients, weight=0.1, copies=1):
 SEGMENT = 500  # rounds of one compiled call; together with padding it saves compilations
 
 
-def run(quadratic, algorithm, z, *, rounds, sigma=0.0, trials=1, seed=0, pad=8):
+def run(quadratic, algorithm, z, *, rounds, sigma=0.0, trials=2, seed=0, pad=(8, 4)):
     """Rounds of the algorithm's own functions, gradients with Gaussian noise of variance sigma^2.
+
+    pad: clients and local steps that are compiled for.
 
     Returns arrays (trials, rounds + 1): "F", the squared stationarity measure of its theorem before
     each round and after the last, "psi" at the model and "distance", ||x - x*||^2.
     """
     assert rounds % SEGMENT == 0
     algorithm = replace(algorithm, regularizer=quadratic.phi)
-    clients = len(quadratic.hessian)
-    fill = [(0, pad - clients), (0, 0)]
+    clients, features = quadratic.hessian.shape
+    most, steps = pad
+    fill = [(0, most - clients), (0, 0)]
     data = Data(
         jnp.asarray(np.pad(quadratic.hessian, fill)),
         jnp.asarray(np.pad(quadratic.centre, fill)),
-        jnp.asarray(np.arange(pad) < clients) / clients,
+        jnp.asarray(np.arange(most) < clients) / clients,
         jnp.asarray(quadratic.solution),
-        jnp.asarray(float(sigma)),
     )
     start = Vector(jnp.asarray(z, float))
     state = algorithm.init_server(start), algorithm.init_client(start)
     repeat = lambda a, *times: jnp.tile(a, (*times, *[1] * jnp.ndim(a)))  # noqa: E731
     state = (
         jax.tree.map(lambda a: repeat(a, trials), state[0]),
-        jax.tree.map(lambda a: repeat(a, trials, pad), state[1]),
+        jax.tree.map(lambda a: repeat(a, trials, most), state[1]),
     )
-    key = jax.random.key(seed)
-    rows = []
-    for segment in range(rounds // SEGMENT):
-        keys = jax.random.split(jax.random.fold_in(key, segment), (trials, SEGMENT))
-        state, out = _segment(algorithm, data, state, keys)
+    rng, rows = np.random.default_rng(seed), []
+    for _ in range(rounds // SEGMENT):
+        noise = np.zeros((trials, SEGMENT, most, steps, features))  # a new one: JAX may not copy
+        if sigma:
+            shape = (trials, SEGMENT, clients, algorithm.local_steps, features)
+            drawn = sigma / np.sqrt(features) * rng.normal(size=shape)
+            noise[:, :, :clients, : algorithm.local_steps] = drawn
+        state, out = _segment(algorithm, data, state, noise)
         rows.append(out)
     last = jax.vmap(lambda server: measure(algorithm, data, server))(state[0])
     rows.append({name: value[:, None] for name, value in last.items()})
@@ -128,7 +133,6 @@ class Data(NamedTuple):
     centre: jax.Array
     share: jax.Array  # of each client in the mean; 0 for padding
     solution: jax.Array
-    sigma: jax.Array
 
 
 def measure(algorithm, data, server):
@@ -147,27 +151,22 @@ def measure(algorithm, data, server):
 
 
 @jax.jit
-def _segment(algorithm, data, state, keys):
-    clients, features = data.hessian.shape
-
-    def body(carry, key):
+def _segment(algorithm, data, state, noise):
+    def body(carry, noise):
         server, states = carry
         message = algorithm.broadcast(server)
 
-        def client(h, a, state, key):
+        def client(h, a, state, noise):
             def step(l, local):
-                noise = jax.random.normal(jax.random.fold_in(key, l), (features,))
                 x = algorithm.query(local, l).tree
-                gradient = h * (x - a) + data.sigma / jnp.sqrt(features) * noise
-                return algorithm.step(local, Vector(gradient), l)
+                return algorithm.step(local, Vector(h * (x - a) + noise[l]), l)
 
             local = algorithm.begin(message, state)
             local = lax.fori_loop(0, algorithm.local_steps, step, local)
             return algorithm.finish(local, algorithm.local_steps)
 
-        keys = jax.random.split(key, clients)
-        uploads, new = jax.vmap(client)(data.hessian, data.centre, states, keys)
+        uploads, new = jax.vmap(client)(data.hessian, data.centre, states, noise)
         mean = jax.tree.map(lambda a: data.share @ a, uploads)
         return (algorithm.update(server, mean, 1.0), new), measure(algorithm, data, server)
 
-    return jax.vmap(lambda state, keys: lax.scan(body, state, keys))(state, keys)
+    return jax.vmap(lambda state, noise: lax.scan(body, state, noise))(state, noise)

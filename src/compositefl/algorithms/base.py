@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import jax
 
 from compositefl.component import component, static
-from compositefl.errors import CompositeFLError, is_concrete, require_integer, require_positive
+from compositefl.errors import CompositeFLError, require_integer, require_positive
 from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.elementary import Zero
 from compositefl.vector import Vector
@@ -15,13 +15,6 @@ from compositefl.vector import Vector
 def message_bytes(message: Any) -> int:
     """Bytes of all arrays in a message."""
     return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(message))
-
-
-def require_share(**values: Any) -> None:
-    """Refuse numbers that are not a share or probability in (0, 1]."""
-    for name, value in values.items():
-        if is_concrete(value) and not 0 < value <= 1:
-            raise CompositeFLError(f"{name}={value} must be in (0, 1]")
 
 
 @component

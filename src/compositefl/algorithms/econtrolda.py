@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from compositefl.algorithms.base import Algorithm, require_share
+from compositefl.algorithms.base import Algorithm
 from compositefl.algorithms.compressors import Compressor, parse
 from compositefl.component import component, static
-from compositefl.errors import CompositeFLError, require_positive
+from compositefl.errors import CompositeFLError, require_positive, require_share
 from compositefl.vector import Vector
 
 

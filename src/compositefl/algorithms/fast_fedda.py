@@ -13,31 +13,13 @@ from compositefl.vector import Vector
 
 class Sums(NamedTuple):
     gradients: Vector  # G
-    points: Vector  # X, the sum of the points where the gradients of G were taken
+    pull: Vector  # mu_s X + Gam x_0, X the sum of the points where the gradients were taken
 
 
-class Server(NamedTuple):
+class State(NamedTuple):  # of the server, and what it broadcasts
     sums: Sums
     w: Vector
-    x0: Vector
     count: Any  # N, the number of gradients in G
-
-
-class Message(NamedTuple):
-    sums: Sums
-    w: Vector
-    count: Any
-
-
-class Client(NamedTuple):
-    x0: Vector
-
-
-class Local(NamedTuple):
-    sums: Sums
-    w: Vector
-    x0: Vector
-    count: Any
 
 
 @component
@@ -55,8 +37,8 @@ class FastFedDA(Algorithm):
     counting it in N. Its limit is then the solution for f + phi - (mu_s / 2Q) ||x||^2;
     as_in_code=True reproduces it.
 
-    Partial participation: the theory has everyone; the program averages sampled clients, which
-    stateless clients allow.
+    Partial participation: the theory has everyone; the authors' program samples clients and
+    averages them, and clients are stateless.
     """
 
     paper = "Bao, Crawshaw, Luo, Liu (2022)"
@@ -80,43 +62,41 @@ class FastFedDA(Algorithm):
     def steps(self) -> Any:
         return self.local_steps
 
-    def argmin(self, sums: Sums, x0: Vector, count: Any) -> Vector:
-        """The argmin above, a prox with parameter N / (mu_s N + Gam); x_0 for N = 0."""
-        mu_s = 0.5 * self.strong_convexity
-        total = mu_s * count + self.proximity
-        centre = (mu_s * sums.points + self.proximity * x0 - sums.gradients) / total
-        return self.prox(centre, count / total)
+    @property
+    def mu_s(self) -> Any:
+        return 0.5 * self.strong_convexity
 
-    def init_server(self, x0: Vector) -> Server:
-        return Server(Sums(x0.zeros(), x0.zeros()), x0, x0, jnp.zeros((), jnp.int32))
+    def argmin(self, sums: Sums, count: Any) -> Vector:
+        """The argmin above, a prox with parameter N / (mu_s N + Gam)."""
+        curvature = self.mu_s * count + self.proximity
+        return self.prox((sums.pull - sums.gradients) / curvature, count / curvature)
 
-    def init_client(self, x0: Vector) -> Client:
-        return Client(x0)
+    def init_server(self, x0: Vector) -> State:
+        return State(Sums(x0.zeros(), self.proximity * x0), x0, jnp.zeros((), jnp.int32))
 
-    def broadcast(self, server: Server) -> Message:
-        return Message(server.sums, server.w, server.count)
+    def broadcast(self, server: State) -> State:
+        return server
 
-    def begin(self, message: Message, client: Client) -> Local:
-        return Local(message.sums, message.w, client.x0, message.count)
+    def begin(self, message: State, client: Any) -> State:
+        return message
 
-    def query(self, local: Local, l: Any) -> Vector:
+    def query(self, local: State, l: Any) -> Vector:
         return local.w
 
-    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
-        sums = Sums(local.sums.gradients + gradient, local.sums.points + local.w)
+    def step(self, local: State, gradient: Vector, l: Any) -> State:
+        sums = Sums(local.sums.gradients + gradient, local.sums.pull + self.mu_s * local.w)
         count = local.count + 1
-        return local._replace(sums=sums, w=self.argmin(sums, local.x0, count), count=count)
+        return State(sums, self.argmin(sums, count), count)
 
-    def finish(self, local: Local, steps: Any) -> tuple[Sums, Client]:
+    def finish(self, local: State, steps: Any) -> tuple[Sums, Any]:
         sums = local.sums
         if self.as_in_code:
-            sums = sums._replace(points=sums.points + local.w)
-        return sums, Client(local.x0)
+            sums = sums._replace(pull=sums.pull + self.mu_s * local.w)
+        return sums, ()
 
-    def update(self, server: Server, mean_upload: Sums, participation: Any) -> Server:
+    def update(self, server: State, mean_upload: Sums, participation: Any) -> State:
         count = server.count + self.local_steps
-        w = self.argmin(mean_upload, server.x0, count)
-        return Server(mean_upload, w, server.x0, count)
+        return State(mean_upload, self.argmin(mean_upload, count), count)
 
-    def model(self, server: Server) -> Vector:
+    def model(self, server: State) -> Vector:
         return server.w

@@ -6,8 +6,9 @@ Not the FedAvgM of Hsu, Qi and Brown (2019), where only the server has momentum.
 from dataclasses import KW_ONLY
 from typing import Any, NamedTuple
 
-from compositefl.algorithms.base import SmoothAlgorithm, require_share
+from compositefl.algorithms.base import SmoothAlgorithm
 from compositefl.component import component
+from compositefl.errors import require_share
 from compositefl.vector import Vector
 
 

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from compositefl.algorithms.base import Algorithm, require_share
+from compositefl.algorithms.base import Algorithm
 from compositefl.component import component
-from compositefl.errors import require_positive
+from compositefl.errors import require_positive, require_share
 from compositefl.vector import Vector
 
 

@@ -97,7 +97,7 @@ class STEM(AveragingAlgorithm):
         a = self.gradient_weight * (self.eta(rounds, l) / self.local_lr) ** 2
         eta = self.eta(rounds, l + 1)
         # The first round stands still, and a = 1, 1/2, 1/3, ... makes d a mean of its gradients.
-        a = jnp.where(rounds == 0, 1 / (l + 1), a)
+        a = jnp.where(rounds == 0, 1 / (l + jnp.ones_like(a)), a)
         eta = jnp.where(rounds == 0, 0.0, eta)
         d = here + (1 - a) * (d - there)
         return Local(x - eta * d, x, d, rounds)

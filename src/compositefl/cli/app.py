@@ -44,6 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(code or 0)
 
 
+def split_names(algorithms: str) -> list[str]:
+    """The names in "fednmap,za1"."""
+    names = [name.strip() for name in algorithms.split(",") if name.strip()]
+    if not names:
+        raise CompositeFLError(f"--algorithms '{algorithms}' names no algorithm")
+    return names
+
+
 def guarded(command: Callable[..., int]) -> Callable[..., int]:
     """Turn what may go wrong into one line on stderr and an exit code."""
 
@@ -115,11 +123,29 @@ def compare(
     """Solve one problem with several algorithms. Each takes the given numbers that it knows."""
     from compositefl.cli.runs import carry_out, make_plan
 
-    names = [name.strip() for name in algorithms.split(",") if name.strip()]
-    if not names:
-        raise CompositeFLError(f"--algorithms '{algorithms}' names no algorithm")
+    names = split_names(algorithms)
     plan = make_plan(settings, names, out, overwrite)
     return carry_out(plan, f"compositefl compare --algorithms {','.join(names)}")[1]
+
+
+@app.command()
+@guarded
+@with_settings
+def tune(
+    settings: Any,
+    algorithms: Annotated[
+        str, typer.Option(help="Names with commas between.", metavar="NAME,NAME,...")
+    ],
+    budget: Annotated[
+        int, typer.Option(help="Runs for each algorithm.", parser=whole, metavar="INT")
+    ] = 25,
+    metric: Annotated[str, typer.Option(help="Column of the history to judge by.")] = "psi",
+) -> int:
+    """Find good step sizes for several algorithms, each with the same number of runs."""
+    from compositefl.cli.runs import make_plan, tune_plan
+
+    plan = make_plan(settings, split_names(algorithms), None, False)
+    return tune_plan(plan, budget, metric)
 
 
 @app.command("list")
@@ -157,3 +183,24 @@ def demo(
     from compositefl.cli.demo import run_demo
 
     return run_demo(out, rounds, trials, seed, overwrite)
+
+
+@app.command()
+@guarded
+def reproduce(
+    name: Annotated[
+        str | None, typer.Argument(help="A figure or table, or 'all'.", show_default=False)
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Show what there is.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A version of minutes.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for table, picture and page.")] = Path(
+        "reproduction"
+    ),
+) -> int:
+    """Run a figure or table of the papers and compare it with their claims."""
+    from compositefl.cli.reproduce import run_experiments, show_list
+
+    if list_ or name is None:
+        show_list()
+        return 0
+    return run_experiments(name, quick, out)

@@ -9,6 +9,8 @@ from typing import Any
 from zipfile import is_zipfile
 
 import pandas as pd
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 from safetensors.numpy import save
 
 import compositefl as cfl
@@ -117,15 +119,42 @@ def carry_out(plan: Plan, command: str) -> tuple[dict[str, Result], int]:
     return results, code
 
 
+def tune_plan(plan: Plan, budget: int, metric: str) -> int:
+    """Tune the algorithms of a plan and print the table."""
+    best = cfl.tune(
+        plan.problem,
+        plan.regularizer,
+        plan.algorithms,
+        budget=budget,
+        metric=metric,
+        trials=plan.settings.trials,
+        progress=not plan.settings.quiet,
+        **_options(plan.settings, plan.eval_gamma),
+    )
+    out = Table(box=SIMPLE_HEAD)
+    for column in best:
+        out.add_column(column, justify="left" if column == "method" else "right")
+    for _, row in best.iterrows():
+        out.add_row(*(_cell(value) for value in row))
+    print_table(out)
+    return DONE
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return "-" if pd.isna(value) else f"{value:.4g}"
+    return str(value)
+
+
 def _run(plan: Plan) -> tuple[dict[str, Result], int]:
     results: dict[str, Result] = {}
     code = DONE
     for name, algorithm in plan.algorithms.items():
-        with plain_warnings(name) as warned:
+        with plain_warnings(name):
             result = results[name] = _minimize(plan, name, algorithm)
         if len(plan.algorithms) > 1 and not plan.settings.quiet:
             say(f"{name}: {result.rounds} rounds, psi {result.history['psi'].iloc[-1]:.5g}")
-        if any("diverged" in text for text in warned):
+        if any(result.diverged):
             code = DIVERGED
         if result.stopped == "interrupted":
             say(f"interrupted: {name} stopped after round {result.rounds}")

@@ -2,8 +2,8 @@
 
 from compositefl.experiments import fednmap
 from compositefl.experiments.declaration import Experiment, Setting, Verdict
-from compositefl.experiments.runner import reproduce
+from compositefl.experiments.runner import reproduce, write_index
 
 EXPERIMENTS: dict[str, Experiment] = {e.name: e for e in (*fednmap.EXPERIMENTS,)}
 
-__all__ = ["EXPERIMENTS", "Experiment", "Setting", "Verdict", "reproduce"]
+__all__ = ["EXPERIMENTS", "Experiment", "Setting", "Verdict", "reproduce", "write_index"]

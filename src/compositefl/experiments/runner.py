@@ -125,3 +125,16 @@ def page(experiment: Experiment, verdicts: list[Verdict], quick: bool) -> str:
 def verdict_row(verdict: Verdict) -> str:
     holds = "yes" if verdict.holds else "**no**"
     return f"| {verdict.claim} | {verdict.paper} | {verdict.measured} | {holds} |"
+
+
+def write_index(out: Path) -> None:
+    """README.md in `out`: all verdicts of all pages that are there."""
+    lines = ["# Reproduction", ""]
+    lines += ["Every claim of the papers' figures and tables, and what came out.", ""]
+    lines += ["| experiment | claim | paper says | measured | holds |", "|---|---|---|---|---|"]
+    for file in sorted(out.glob("*.md")):
+        if file.name == "README.md":
+            continue
+        rows = [line for line in file.read_text().splitlines() if line.startswith("| ")]
+        lines += [f"| [{file.stem}]({file.name}) {row}" for row in rows[1:]]
+    (out / "README.md").write_text("\n".join(lines) + "\n")

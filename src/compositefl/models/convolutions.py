@@ -65,10 +65,12 @@ class BatchNorm:
         return {"scale": jnp.ones(shape[-1]), "bias": jnp.zeros(shape[-1])}, shape
 
     def apply(self, params: Any, x: jax.Array) -> jax.Array:
-        mean = jnp.mean(x, axis=(0, 1, 2))
-        variance = jnp.mean(jnp.square(x - mean), axis=(0, 1, 2))
+        # E x^2 - (E x)^2 takes two thirds of the time of E (x - E x)^2, both sums in one pass;
+        # epsilon is far above its rounding error for the means that convolutions give.
+        mean, square = jnp.mean(x, axis=(0, 1, 2)), jnp.mean(jnp.square(x), axis=(0, 1, 2))
+        variance = jnp.maximum(square - jnp.square(mean), 0)
         factor = params["scale"] * jax.lax.rsqrt(variance + self.epsilon)
-        return (x - mean) * factor + params["bias"]
+        return x * factor + (params["bias"] - mean * factor)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ from compositefl.problem import Problem
 from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.elementary import Zero
 from compositefl.theory.base import Constants
-from compositefl.theory.probe import Probe, normal_like
+from compositefl.theory.probe import Probe, Statistics, normal_like
 from compositefl.vector import Vector
 
 SAFE = 0.9  # share of 1/(L + rho) taken as step: L is a lower bound
@@ -107,10 +107,13 @@ def estimate(
     with jax.enable_x64(dtype == "float64"):
         probe = Probe(problem, dtype, seed)
         z = Vector(problem.start(dtype))
+        x = probe.prox(phi, z, gamma or (0.5 / rho if rho > 0 else 1.0))
         if gamma is None:
-            first = probe.prox(phi, z, 0.5 / rho if rho > 0 else 1.0)
-            gamma = 1 / (5 * (float(np.max(probe.curvature(first, 0, power_steps)[0])) + rho))
-        points = _run(probe, phi, z, gamma, rho, steps, iterates, power_steps)
+            x = probe.prox(phi, z, _theorem_gamma([_look(probe, phi, x, power_steps)], rho))
+        points = _run(probe, phi, x, rho, steps, iterates, power_steps)
+        if gamma is None:  # L of the whole run is known only now
+            gamma = _theorem_gamma(points, rho)
+            points.insert(0, _look(probe, phi, probe.prox(phi, z, gamma), power_steps))
         return _measure(probe, phi, z, gamma, rho, points, batch_size, batches)
 
 
@@ -124,27 +127,36 @@ class _Point(NamedTuple):
     residual: np.ndarray  # how far the power iteration is from an eigenvector
 
 
+def _theorem_gamma(points: list[_Point], rho: float) -> float:
+    """1/(5 (L + rho)) with the largest curvature seen."""
+    L = max(float(p.curvature.max()) for p in points)
+    if L + rho == 0:
+        raise CompositeFLError("L = 0: the losses have no curvature at the start; give gamma")
+    return 1 / (5 * (L + rho))
+
+
+def _look(probe: Probe, phi: Regularizer, x: Vector, power_steps: int) -> _Point:
+    value, gradient = probe.value_and_gradient(x)
+    psi = float(value) + float(phi.value(x.tree))
+    if not np.isfinite(psi):
+        raise CompositeFLError(f"psi is {psi} at a point near the start; is the loss finite there?")
+    curvature, residual = probe.curvature(x, power_steps)
+    if not np.all(np.isfinite(curvature)):
+        raise CompositeFLError("the loss has second derivatives that are not finite")
+    return _Point(x, psi, gradient, curvature, residual)
+
+
 def _run(
     probe: Probe,
     phi: Regularizer,
-    z: Vector,
-    gamma: float,
+    first: Vector,
     rho: float,
     steps: int,
     iterates: int,
     power_steps: int,
 ) -> list[_Point]:
-    """A proximal-gradient run from prox_gamma(z), its step 0.9/(L + rho) with the L seen so far."""
-
-    def look(x: Vector) -> _Point:
-        value, gradient = probe.value_and_gradient(x)
-        psi = float(value) + float(phi.value(x.tree))
-        return _Point(x, psi, gradient, *probe.curvature(x, len(points), power_steps))
-
-    points: list[_Point] = []
-    points.append(look(probe.prox(phi, z, gamma)))
-    if not np.isfinite(points[0].psi):
-        raise CompositeFLError(f"psi is {points[0].psi} at the start prox_gamma(z_0)")
+    """A proximal-gradient run, its step 0.9/(L + rho) with the L seen so far."""
+    points = [_look(probe, phi, first, power_steps)]
     for part in range(iterates):
         here = points[-1]
         count = (part + 1) * steps // iterates - part * steps // iterates
@@ -157,7 +169,7 @@ def _run(
                 break
             step /= 2
             x = probe.descend(phi, here.x, step, count)
-        points.append(look(x))
+        points.append(_look(probe, phi, x, power_steps))
     return points
 
 
@@ -175,9 +187,9 @@ def _measure(
     tops = np.array([p.curvature.max() for p in points])
     best = points[int(np.argmax(tops))]
     residual = float(best.residual[int(np.argmax(best.curvature))])
-    apart, norms = zip(*(probe.dissimilarity(p.x, p.gradient) for p in points), strict=True)
-    far = np.sqrt([a.max() for a in apart])
-    singles = [probe.noise(p.x, k, 1, batches)[2].max() for k, p in enumerate(points)]
+    seen = [probe.statistics(p.x, p.gradient, k, batch_size, batches) for k, p in enumerate(points)]
+    far = np.sqrt([s.apart.max() for s in seen])
+    singles = [s.largest.max() for s in seen]
     psi = [p.psi for p in points]
     here = f"over {len(points)} points of a short run"
     return Estimate(
@@ -188,7 +200,7 @@ def _measure(
             "or residual of the power iteration",
         ),
         rho=Quantity(rho, 0.0, "known from the regularizer"),
-        sigma=_sigma(probe, points, batch_size, batches),
+        sigma=_sigma(seen, batches) if batch_size else Quantity(0.0, 0.0, "full local gradients"),
         delta=Quantity(
             max(0.0, psi[0] - min(psi)),
             max(0.0, psi[-2] - psi[-1]),
@@ -205,35 +217,33 @@ def _measure(
             float(np.ptp(singles)),
             f"largest gradient of a sample seen; uncertainty: spread {here}",
         ),
-        subgradient=_subgradient_bound(phi, z, rho, probe.key),
+        subgradient=_subgradient_bound(phi, z, rho, probe.generator(0)),
         normal_map_sq=float(squared_norm(normal_map(gamma, z, start.x, start.gradient))),
         prox_gap_sq=float(squared_norm(start.x - z)),
-        gradients_sq=float(norms[0].mean()),
+        gradients_sq=float(seen[0].norm.mean()),
         gamma=gamma,
         clients=len(probe.sizes),
         batch_size=batch_size,
     )
 
 
-def _sigma(probe: Probe, points: list[_Point], batch_size: int | None, batches: int) -> Quantity:
-    if batch_size is None:
-        return Quantity(0.0, 0.0, "full local gradients")
-    measured = [probe.noise(p.x, k, batch_size, batches)[:2] for k, p in enumerate(points)]
-    means, errors = (np.stack(part).ravel() for part in zip(*measured, strict=True))
+def _sigma(seen: list[Statistics], batches: int) -> Quantity:
+    means = np.concatenate([s.noise for s in seen])
+    errors = np.concatenate([s.error for s in seen])
     top = int(np.argmax(means))
     sigma = float(np.sqrt(means[top]))
     return Quantity(
         sigma,
         float(errors[top]) / (2 * sigma) if sigma else 0.0,
-        f"largest over clients and {len(points)} points, {batches} minibatches each; uncertainty: "
+        f"largest over clients and {len(seen)} points, {batches} minibatches each; uncertainty: "
         "standard error there, taking the largest favours high values",
     )
 
 
-def _subgradient_bound(phi: Regularizer, z: Vector, rho: float, key: jax.Array) -> Quantity:
+def _subgradient_bound(phi: Regularizer, z: Vector, rho: float, rng: Any) -> Quantity:
     """B_g from (z - prox_t(z))/t, a subgradient at prox_t(z), at random points of seven sizes."""
     t = 0.5 / rho if rho > 0 else 1.0
-    direction = normal_like(key, z)
+    direction = normal_like(rng, z)
     norms = []
     for scale in 10.0 ** np.arange(-3, 4):
         point = float(scale) * direction

@@ -6,7 +6,7 @@ the data.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,126 +23,125 @@ CHUNK = 512  # samples of a client worked on at the same time
 WORKING_SET = 2**22  # numbers that one array over a block of clients may hold
 
 
+class Statistics(NamedTuple):
+    """What is measured of every client at one point."""
+
+    apart: np.ndarray  # ||grad f_i - grad f||^2
+    norm: np.ndarray  # ||grad f_i||^2
+    noise: np.ndarray  # mean of ||g - grad f_i||^2 over minibatch gradients g
+    error: np.ndarray  # its standard error
+    largest: np.ndarray  # largest gradient norm of a single drawn sample
+
+
 class Probe:
-    """A problem's data on one device, and the compiled measurements of it."""
+    """A problem's data on one device, and the compiled measurements of it.
+
+    Random numbers come from NumPy: drawn inside, they took most of the time to compile.
+    """
 
     def __init__(self, problem: Problem, dtype: str, seed: int):
         self.loss, self.dtype, self.sizes = problem.loss, np.dtype(dtype), problem.sizes
+        self.seed = seed
         total = int(problem.sizes.sum())
         self.samples = jax.tree.map(
             jnp.asarray, problem.gather(range(len(problem.sizes)), total, self.dtype)
         )
-        start = np.concatenate([[0], np.cumsum(problem.sizes)[:-1]])
-        self.clients = (
-            jnp.arange(len(start), dtype=jnp.int32),
-            jnp.asarray(start, jnp.int32),
-            jnp.asarray(problem.sizes, jnp.int32),
-        )
-        weight = np.repeat(1.0 / (len(start) * problem.sizes), problem.sizes)
+        self.starts = np.concatenate([[0], np.cumsum(problem.sizes)[:-1]])
+        self.clients = jnp.asarray(self.starts, jnp.int32), jnp.asarray(self.sizes, jnp.int32)
+        weight = np.repeat(1.0 / (len(self.sizes) * self.sizes), self.sizes)
         self.weight = jnp.asarray(weight, self.dtype)
-        self.chunk = min(CHUNK, int(problem.sizes.max()))
+        largest = int(problem.sizes.max())
         row = sum(a.size for a in jax.tree.leaves(self.samples)) // total
-        room = WORKING_SET // max(problem.parameter_count, self.chunk * row)
-        self.block = int(np.clip(room, 1, len(start)))
-        self.key = jax.random.key(seed)
+        chunk = min(CHUNK, largest)
+        room = WORKING_SET // max(problem.parameter_count, chunk * row)
+        self.cut = Cut(chunk, -(-largest // chunk), int(np.clip(room, 1, len(self.sizes))))
+
+    def generator(self, point: int) -> np.random.Generator:
+        """The random numbers of one point of the run."""
+        return np.random.default_rng([self.seed, point])
 
     def prox(self, phi: Regularizer, z: Vector, t: float) -> Vector:
         return Vector(phi.prox(z.tree, t)).map(lambda a: jnp.asarray(a, self.dtype))
 
     def value_and_gradient(self, x: Vector) -> tuple[jax.Array, Vector]:
         """f and its gradient at x."""
-        return _value_and_gradient(self.loss, self.chunk, self.samples, self.weight, x)
+        return _value_and_gradient(self.loss, self.cut, self.samples, self.weight, x)
 
     def descend(self, phi: Regularizer, x: Vector, step: float, count: int) -> Vector:
         """`count` proximal-gradient steps from x."""
-        step = self.dtype.type(step)
-        return _descend(self.loss, self.chunk, self.samples, self.weight, phi, x, step, count)
+        size = self.dtype.type(step)
+        return _descend(self.loss, self.cut, self.samples, self.weight, phi, x, size, count)
 
-    def curvature(self, x: Vector, point: int, power_steps: int) -> tuple[np.ndarray, np.ndarray]:
+    def curvature(self, x: Vector, power_steps: int) -> tuple[np.ndarray, np.ndarray]:
         """||H_i v|| after a power iteration for every client, and ||H_i v - (v'H_i v) v||."""
-        key = jax.random.fold_in(self.key, point)
-        out = _curvature(
-            self.loss, self.chunk, self.block, self.samples, self.clients, x, key, power_steps
-        )
+        v = normal_like(self.generator(0), x)
+        out = _curvature(self.loss, self.cut, self.samples, self.clients, x, v, power_steps)
         return np.asarray(out[0]), np.asarray(out[1])
 
-    def dissimilarity(self, x: Vector, gradient: Vector) -> tuple[np.ndarray, np.ndarray]:
-        """||grad f_i - gradient||^2 and ||grad f_i||^2 for every client."""
-        out = _dissimilarity(
-            self.loss, self.chunk, self.block, self.samples, self.clients, x, gradient
-        )
-        return np.asarray(out[0]), np.asarray(out[1])
+    def statistics(
+        self, x: Vector, gradient: Vector, point: int, batch_size: int | None, batches: int
+    ) -> Statistics:
+        """Heterogeneity and noise of every client; batch_size None draws single samples."""
+        shape = (len(self.sizes), batches, batch_size or 1)
+        draws = self.generator(point).integers(0, self.sizes[:, None, None], shape)
+        rows = jnp.asarray(self.starts[:, None, None] + draws, jnp.int32)
+        cut = self.cut._replace(block=max(1, self.cut.block // shape[2]))
+        out = _statistics(self.loss, cut, self.samples, self.clients, rows, x, gradient)
+        return Statistics(*map(np.asarray, out))
 
-    def noise(
-        self, x: Vector, point: int, batch_size: int, batches: int
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """For every client: mean of ||g - grad f_i||^2, its standard error, and max ||g||."""
-        key = jax.random.fold_in(jax.random.fold_in(self.key, batch_size), point)
-        out = _noise(
-            self.loss,
-            self.chunk,
-            max(1, self.block // batch_size),
-            batch_size,
-            batches,
-            self.samples,
-            self.clients,
-            x,
-            key,
-        )
-        mean, error, largest = map(np.asarray, out)
-        return mean, error, largest
+
+class Cut(NamedTuple):
+    """How the work is cut: samples at a time, chunks of the largest client, clients at a time."""
+
+    chunk: int
+    chunks: int
+    block: int
+
+
+def normal_like(rng: np.random.Generator, x: Vector) -> Vector:
+    """Standard normal numbers in the shape and type of x."""
+    return x.map(lambda a: jnp.asarray(rng.normal(size=a.shape), a.dtype))
 
 
 def _sum_chunks(
     function: Callable[[Any, Any], Any],
     samples: Any,
-    chunk: int,
+    cut: Cut,
     start: Any,
     size: Any,
     weight: jax.Array | None = None,
 ) -> Any:
-    """Sum of function(batch, weights) over `size` samples from `start`; weights 1/size if None."""
+    """Sum of function(batch, weights) over a client's samples, each with weight 1/size.
+
+    With `weight`, one number a sample, over the samples of all clients.
+    """
 
     def part(j: Any) -> Any:
-        offset = j * chunk + jnp.arange(chunk, dtype=jnp.int32)
+        offset = j * cut.chunk + jnp.arange(cut.chunk, dtype=jnp.int32)
         read = lambda a: a.at[start + offset].get(mode="clip")  # noqa: E731
         scale = 1.0 / size if weight is None else read(weight)
         return function(jax.tree.map(read, samples), jnp.where(offset < size, scale, 0.0))
 
+    if weight is None and cut.chunks == 1:
+        return part(0)
     zero = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(part, 0))
     add = lambda j, total: jax.tree.map(jnp.add, total, part(j))  # noqa: E731
-    return lax.fori_loop(0, (size + chunk - 1) // chunk, add, zero)
+    return lax.fori_loop(0, (size + cut.chunk - 1) // cut.chunk, add, zero)
 
 
-def _client_gradient(
-    loss: Callable[[Any, Any], Any], chunk: int, samples: Any, start: Any, size: Any, x: Vector
-) -> Vector:
-    gradient = lambda batch, weight: jax.grad(weighted_loss, argnums=1)(  # noqa: E731
-        loss, x.tree, batch, weight
-    )
-    return Vector(_sum_chunks(gradient, samples, chunk, start, size))
-
-
-def normal_like(key: jax.Array, x: Vector) -> Vector:
-    leaves, structure = jax.tree.flatten(x)
-    keys = jax.random.split(key, len(leaves))
-    drawn = [jax.random.normal(k, a.shape, a.dtype) for k, a in zip(keys, leaves, strict=True)]
-    return jax.tree.unflatten(structure, drawn)
-
-
-@partial(jax.jit, static_argnames=("loss", "chunk"))
-def _value_and_gradient(loss: Any, chunk: int, samples: Any, weight: jax.Array, x: Vector) -> Any:
+@partial(jax.jit, static_argnames=("loss", "cut"))
+def _value_and_gradient(loss: Any, cut: Cut, samples: Any, weight: jax.Array, x: Vector) -> Any:
     both = lambda batch, w: jax.value_and_grad(weighted_loss, argnums=1)(  # noqa: E731
         loss, x.tree, batch, w
     )
-    value, gradient = _sum_chunks(both, samples, chunk, 0, weight.shape[0], weight)
+    value, gradient = _sum_chunks(both, samples, cut, 0, weight.shape[0], weight)
     return value, Vector(gradient)
 
 
-@partial(jax.jit, static_argnames=("loss", "chunk"))
+@partial(jax.jit, static_argnames=("loss", "cut"))
 def _descend(
     loss: Any,
-    chunk: int,
+    cut: Cut,
     samples: Any,
     weight: jax.Array,
     phi: Regularizer,
@@ -151,93 +150,64 @@ def _descend(
     count: int,
 ) -> Vector:
     def body(_: Any, x: Vector) -> Vector:
-        _, gradient = _value_and_gradient(loss, chunk, samples, weight, x)
+        _, gradient = _value_and_gradient(loss, cut, samples, weight, x)
         new = Vector(phi.prox((x - step * gradient).tree, step))
         return new.map(lambda a, b: a.astype(b.dtype), x)
 
     return lax.fori_loop(0, count, body, x)
 
 
-@partial(jax.jit, static_argnames=("loss", "chunk", "block"))
+@partial(jax.jit, static_argnames=("loss", "cut"))
 def _curvature(
-    loss: Any,
-    chunk: int,
-    block: int,
-    samples: Any,
-    clients: Any,
-    x: Vector,
-    key: jax.Array,
-    power_steps: int,
+    loss: Any, cut: Cut, samples: Any, clients: Any, x: Vector, v: Vector, power_steps: int
 ) -> Any:
     def one(client: Any) -> Any:
-        id_, start, size = client
-
-        def times_hessian(v: Vector) -> Vector:
-            def part(batch: Any, weight: Any) -> Any:
-                gradient = lambda p: jax.grad(weighted_loss, argnums=1)(  # noqa: E731
-                    loss, p, batch, weight
-                )
-                return jax.jvp(gradient, (x.tree,), (v.tree,))[1]
-
-            return Vector(_sum_chunks(part, samples, chunk, start, size))
+        def part(v: Vector, batch: Any, weight: Any) -> Any:
+            gradient = lambda p: jax.grad(weighted_loss, argnums=1)(  # noqa: E731
+                loss, p, batch, weight
+            )
+            return jax.jvp(gradient, (x.tree,), (v.tree,))[1]
 
         def body(_: Any, carry: Any) -> Any:
             v = carry[0]
             norm = jnp.sqrt(squared_norm(v))
             v = v / jnp.where(norm > 0, norm, 1.0)  # a zero Hessian ends in zeros
-            image = times_hessian(v)
-            along = jnp.sum(jnp.stack([jnp.vdot(*p) for p in _pairs(v, image)]))
-            length, rest = squared_norm(image), squared_norm(image - along * v)
-            return image, jnp.sqrt(length), jnp.sqrt(rest)
+            image = Vector(_sum_chunks(partial(part, v), samples, cut, *client))
+            along = _dot(v, image)
+            return image, jnp.sqrt(squared_norm(image)), jnp.sqrt(squared_norm(image - along * v))
 
-        v = normal_like(jax.random.fold_in(key, id_), x)
         nothing = jnp.zeros((), jnp.result_type(*jax.tree.leaves(x)))
         _, length, rest = lax.fori_loop(0, power_steps, body, (v, nothing, nothing))
         return length, rest
 
-    return lax.map(one, clients, batch_size=block)
+    return lax.map(one, clients, batch_size=cut.block)
 
 
-def _pairs(a: Vector, b: Vector) -> Any:
-    return zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+def _dot(a: Vector, b: Vector) -> jax.Array:
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return jnp.sum(jnp.stack([jnp.vdot(*pair) for pair in pairs]))
 
 
-@partial(jax.jit, static_argnames=("loss", "chunk", "block"))
-def _dissimilarity(
-    loss: Any, chunk: int, block: int, samples: Any, clients: Any, x: Vector, gradient: Vector
+@partial(jax.jit, static_argnames=("loss", "cut"))
+def _statistics(
+    loss: Any, cut: Cut, samples: Any, clients: Any, rows: jax.Array, x: Vector, gradient: Vector
 ) -> Any:
     def one(client: Any) -> Any:
-        own = _client_gradient(loss, chunk, samples, client[1], client[2], x)
-        return squared_norm(own - gradient), squared_norm(own)
+        start, size, rows = client
+        mean = lambda batch, weight: jax.grad(weighted_loss, argnums=1)(  # noqa: E731
+            loss, x.tree, batch, weight
+        )
+        exact = Vector(_sum_chunks(mean, samples, cut, start, size))
 
-    return lax.map(one, clients, batch_size=block)
-
-
-@partial(jax.jit, static_argnames=("loss", "chunk", "block", "batch_size", "batches"))
-def _noise(
-    loss: Any,
-    chunk: int,
-    block: int,
-    batch_size: int,
-    batches: int,
-    samples: Any,
-    clients: Any,
-    x: Vector,
-    key: jax.Array,
-) -> Any:
-    def one(client: Any) -> Any:
-        id_, start, size = client
-        exact = _client_gradient(loss, chunk, samples, start, size, x)
-
-        def draw(key: jax.Array) -> Any:
-            rows = start + jax.random.randint(key, (batch_size,), 0, size)
+        def draw(rows: jax.Array) -> Any:
             batch = jax.tree.map(lambda a: a.at[rows].get(mode="clip"), samples)
-            own = Vector(jax.grad(loss)(x.tree, batch))
-            return squared_norm(own - exact), squared_norm(own)
+            single = jax.tree.map(lambda a: a[:1], batch)
+            drawn, of_one = (Vector(jax.grad(loss)(x.tree, b)) for b in (batch, single))
+            return squared_norm(drawn - exact), squared_norm(of_one)
 
-        keys = jax.random.split(jax.random.fold_in(key, id_), batches)
-        apart, norms = lax.map(draw, keys)
-        error = jnp.std(apart, ddof=1) / jnp.sqrt(batches)
-        return jnp.mean(apart), error, jnp.sqrt(jnp.max(norms))
+        apart, norms = lax.map(draw, rows)
+        error = jnp.std(apart, ddof=1) / jnp.sqrt(len(rows))
+        both = squared_norm(exact - gradient), squared_norm(exact)
+        return *both, jnp.mean(apart), error, jnp.sqrt(jnp.max(norms))
 
-    return lax.map(one, clients, batch_size=block)
+    return lax.map(one, (*clients, rows), batch_size=cut.block)

@@ -85,7 +85,7 @@ def with_theory_steps(
     theorem, with constants measured by `estimate` unless they are given.
     """
     _theorem(_name(algorithm_class), theorem)  # refuse before the work of an estimate
-    given = {name: value for name, value in hyper.items() if value != "theory"}
+    given = {k: v for k, v in hyper.items() if not (isinstance(v, str) and v == "theory")}
     if constants is None:
         measured = estimate(problem, regularizer, batch_size=batch_size, seed=seed, dtype=dtype)
         constants = measured.constants()

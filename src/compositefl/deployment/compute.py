@@ -1,0 +1,267 @@
+"""The equations of one round as server and sites run them, with the simulation's own functions.
+
+Keys, minibatches and local steps are those of client i of trial 0 in the simulation, i the place
+of the site in the federation, so that both follow the same trajectory.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from compositefl import metrics
+from compositefl.algorithms.base import Algorithm
+from compositefl.deployment.federation import Federation
+from compositefl.problem import Problem
+from compositefl.regularizers.base import Regularizer
+from compositefl.simulation.client import ClientInfo, Oracle, client_round
+from compositefl.simulation.evaluation import CHUNK
+from compositefl.simulation.sampling import Stream, round_key, trial_key
+from compositefl.vector import Vector
+
+
+class Shapes(NamedTuple):
+    """Pytrees that look like what travels and what is kept: shapes and types only."""
+
+    params: Any
+    server: Any
+    client: Any
+    message: Any
+    upload: Any
+
+
+class Plan:
+    """A federation ready to compute: the algorithm with numbers of the right type, the start."""
+
+    def __init__(self, federation: Federation):
+        self.federation = federation
+        self.dtype = np.dtype(federation.dtype)
+        self.model = federation.make_model()
+        algorithm = federation.make_algorithm()
+        self.steps = int(algorithm.steps)
+        self.params = jax.tree.map(lambda a: a.astype(self.dtype), federation.start())
+        with self.precision():
+            self.algorithm: Algorithm = jax.tree.map(self._number, algorithm)
+            self.server, self.client = jax.device_get(_initial(self.algorithm, self.params))
+            self.shapes = self._shapes()
+
+    @contextmanager
+    def precision(self) -> Iterator[None]:
+        """The floating-point type of the federation, for this thread."""
+        with jax.enable_x64(self.dtype == np.float64):
+            yield
+
+    def _number(self, given: Any) -> np.ndarray:
+        whole = isinstance(given, (int, np.integer))
+        return np.asarray(given, np.int32 if whole else self.dtype)
+
+    def _shapes(self) -> Shapes:
+        def one_round(algorithm: Algorithm, server: Any, client: Any, start: Any) -> Any:
+            message = algorithm.broadcast(server)
+            keys = {"key", "shared_key"}
+            extras = {
+                n: jax.random.key(0) if n in keys else Vector(start) for n in algorithm.needs
+            }
+            local = algorithm.begin(message, client, **extras)
+            return message, algorithm.finish(local, jnp.int32(1))[0]
+
+        message, upload = jax.eval_shape(
+            one_round, self.algorithm, self.server, self.client, self.params
+        )
+        like = partial(jax.tree.map, lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype))
+        return Shapes(like(self.params), like(self.server), like(self.client), message, upload)
+
+
+@jax.jit
+def _initial(algorithm: Algorithm, params: Any) -> Any:
+    """Server and client state before the first round, in the type of the parameters."""
+    dtype = jnp.result_type(*jax.tree.leaves(params))
+    real = lambda a: a.astype(dtype) if jnp.issubdtype(a.dtype, jnp.floating) else a  # noqa: E731
+    start = Vector(params)
+    states = (algorithm.init_server(start), algorithm.init_client(start))
+    return jax.tree.map(lambda a: real(jnp.asarray(a)), states)
+
+
+Program: TypeAlias = tuple[Callable[[Any, Any], Any], int | None, int]  # loss, batch size, samples
+
+
+class Lab:
+    """A site's data on its device, and what it can compute from them."""
+
+    def __init__(self, plan: Plan, number: int, train: Any, test: Any):
+        self.plan = plan
+        federation = plan.federation
+        problem: Problem = plan.model.problem([train], test=test, seed=federation.seed)
+        self.size = int(problem.sizes[0])
+        batch_size = None if plan.algorithm.exact_gradients else federation.batch_size
+        self.loss = problem.loss
+        self.program = (problem.loss, batch_size, self.size)
+        with plan.precision():
+            self.samples = jax.device_put(problem.gather([0], self.size, plan.dtype))
+            self.info = ClientInfo(
+                np.int32(number), np.int32(0), np.int32(self.size), plan.dtype.type(1)
+            )
+        self.test = None
+        if test is not None and problem.accuracy is not None:
+            self.test = jax.tree.map(self._real, problem.test)
+        self.accuracy = problem.accuracy
+        self.test_size = 0 if self.test is None else len(jax.tree.leaves(self.test)[0])
+
+    def _real(self, a: Any) -> np.ndarray:
+        a = np.asarray(a)
+        return a.astype(self.plan.dtype) if np.issubdtype(a.dtype, np.floating) else a
+
+    def opening(self, message: Any) -> Any:
+        """The full gradient at the round's anchor, for methods that need the mean of those."""
+        with self.plan.precision():
+            return jax.device_get(
+                _opening(self.program, self.plan.algorithm, self.samples, self.info, message)
+            )
+
+    def round(self, t: int, message: Any, state: Any, mean: Any) -> tuple[Any, Any, int]:
+        """(upload, new private state, steps taken) of round t."""
+        plan = self.plan
+        with plan.precision():
+            upload, new, taken = jax.device_get(
+                _round(
+                    self.program,
+                    plan.algorithm,
+                    self.samples,
+                    self.info,
+                    np.uint32(plan.federation.seed),
+                    np.int32(t),
+                    message,
+                    state,
+                    mean,
+                )
+            )
+        return upload, new, int(taken)
+
+    def loss_and_gradient(self, x: Any) -> tuple[float, Any]:
+        """Mean loss over all samples of the site, and its gradient."""
+        with self.plan.precision():
+            value, gradient = jax.device_get(
+                _mean(self.samples, self.size, partial(_value_and_grad, self.loss, x))
+            )
+        return float(value), gradient
+
+    def right_answers(self, x: Any) -> float:
+        """How many samples of the site's test set the model gets right."""
+        if self.test is None or self.accuracy is None:
+            return 0.0
+        with self.plan.precision():
+            share = _mean(self.test, self.test_size, partial(_apply, self.accuracy, x))
+        return float(share) * self.test_size
+
+
+def _mean(samples: Any, size: int, function: Callable[[Any], Any]) -> Any:
+    """The mean over samples of a function that is a mean over a batch, chunk by chunk."""
+    total = None
+    for start in range(0, size, CHUNK):
+        stop = min(size, start + CHUNK)
+        cut = partial(jax.tree.map, lambda a, i=start, j=stop: a[i:j])
+        share = (stop - start) / size
+        part = jax.tree.map(lambda a, w=share: a * w, function(cut(samples)))
+        total = part if total is None else jax.tree.map(jnp.add, total, part)
+    return total
+
+
+@partial(jax.jit, static_argnums=0)
+def _value_and_grad(loss: Callable[..., Any], x: Any, batch: Any) -> Any:
+    return jax.value_and_grad(loss)(x, batch)
+
+
+@partial(jax.jit, static_argnums=0)
+def _apply(function: Callable[..., Any], x: Any, batch: Any) -> Any:
+    return function(x, batch)
+
+
+@partial(jax.jit, static_argnames="program")
+def _opening(
+    program: Program, algorithm: Algorithm, samples: Any, info: ClientInfo, message: Any
+) -> Any:
+    return Oracle(*program, True, samples, jax.random.key(0), info).full(algorithm.anchor(message))[1]
+
+
+@partial(jax.jit, static_argnames="program")
+def _round(
+    program: Program,
+    algorithm: Algorithm,
+    samples: Any,
+    info: ClientInfo,
+    seed: Any,
+    t: Any,
+    message: Any,
+    state: Any,
+    mean: Any,
+) -> Any:
+    key = trial_key(seed, 0)
+    shared = round_key(key, Stream.SHARED, t)
+    own = {
+        "key": jax.random.fold_in(round_key(key, Stream.CLIENT, t), info.id),
+        "shared_key": shared,
+        "mean_full_gradient": mean,
+    }
+    extras = {name: own[name] for name in algorithm.needs if name in own}
+    oracle = Oracle(*program, True, samples, round_key(key, Stream.MINIBATCH, t), info)
+    return client_round(algorithm, oracle, algorithm.draw_steps(shared), message, state, extras)
+
+
+@jax.jit
+def broadcast(algorithm: Algorithm, server: Any) -> Any:
+    """What goes down the wire."""
+    return algorithm.broadcast(server)
+
+
+@jax.jit
+def update(algorithm: Algorithm, server: Any, mean: Any, share: Any) -> Any:
+    """The server's new state."""
+    return algorithm.update(server, mean, share)
+
+
+@jax.jit
+def model(algorithm: Algorithm, server: Any) -> Any:
+    """The post-prox point."""
+    return algorithm.model(server)
+
+
+def weighted_mean(trees: list[Any], weights: list[float]) -> Any:
+    """sum w_i tree_i / sum w_i, leaf by leaf."""
+
+    def leaf_mean(*leaves: np.ndarray) -> np.ndarray:
+        kind = leaves[0].dtype.type
+        total = np.zeros_like(leaves[0])
+        for leaf, weight in zip(leaves, weights, strict=True):
+            total += leaf * kind(weight)
+        return np.asarray(total / kind(sum(weights)), leaves[0].dtype)
+
+    return jax.tree.map(leaf_mean, *trees)
+
+
+@jax.jit
+def prox_point(phi: Regularizer, gamma: Any, x: Vector, gradient: Vector) -> Vector:
+    """x_z = prox_gamma(x - gamma grad f(x)), where the normal map is measured."""
+    return Vector(phi.prox((x - gamma * gradient).tree, gamma))
+
+
+@jax.jit
+def stationarity(
+    phi: Regularizer, gamma: Any, x: Vector, value: Any, gradient: Vector, gradient_z: Vector
+) -> dict[str, Any]:
+    """The metrics of the simulation's evaluation, from f and its gradients at x and x_z."""
+    z = x - gamma * gradient
+    x_z = Vector(phi.prox(z.tree, gamma))
+    return {
+        "psi": value + phi.value(x.tree),
+        "loss": value,
+        "natural_residual_sq": metrics.squared_norm(
+            metrics.natural_residual(phi, gamma, x, gradient)
+        ),
+        "normal_map_sq": metrics.squared_norm(metrics.normal_map(gamma, z, x_z, gradient_z)),
+        "zeros": metrics.zero_fraction(x.tree),
+        "hoyer": metrics.hoyer_sparsity(x.tree),
+    }

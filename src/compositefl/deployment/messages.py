@@ -1,0 +1,113 @@
+"""Messages: named arrays and plain values as bytes, never pickle, checked on arrival.
+
+The arrays are in the safetensors format, the plain values in its text header as JSON. Both sides
+know the structure of every message from the algorithm, so names, shapes and types are compared
+before anything is computed.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from safetensors import SafetensorError, deserialize
+from safetensors.numpy import save
+
+from compositefl.errors import CompositeFLError
+
+SLACK = 2**16  # bytes that a message may have besides its arrays
+TYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "I64": np.int64,
+    "I32": np.int32,
+    "U32": np.uint32,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+}
+
+
+class Message(NamedTuple):
+    """Plain values and named arrays."""
+
+    values: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+
+
+def encode(values: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> bytes:
+    """A message as bytes."""
+    contiguous = {name: np.ascontiguousarray(a) for name, a in (arrays or {}).items()}
+    shaped = {name: a.reshape(np.shape((arrays or {})[name])) for name, a in contiguous.items()}
+    return save(shaped, {"values": json.dumps(dict(values))})
+
+
+def decode(data: Any, limit: int) -> Message:
+    """The message in `data`, refused if it is longer than `limit` bytes or not one of ours."""
+    if not isinstance(data, bytes):
+        raise CompositeFLError(f"a message must be bytes, not {type(data).__name__}")
+    if len(data) > limit:
+        raise CompositeFLError(f"a message of {len(data):,} bytes is above the limit of {limit:,}")
+    try:
+        header = int.from_bytes(data[:8], "little")
+        values = json.loads(json.loads(data[8 : 8 + header])["__metadata__"]["values"])
+        arrays = {
+            name: np.frombuffer(item["data"], TYPES[item["dtype"]]).reshape(item["shape"])
+            for name, item in deserialize(data)
+        }
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise CompositeFLError(f"not a message: {type(error).__name__}") from error
+    if not isinstance(values, dict):
+        raise CompositeFLError("not a message: its values are not named")
+    return Message(values, arrays)
+
+
+def value(message: Message, name: str, kind: type) -> Any:
+    """A plain value of the message; refused if it is missing or of another type."""
+    found = message.values.get(name)
+    if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
+        raise CompositeFLError(f"the message has {name}={found!r}; it must be a {kind.__name__}")
+    return found
+
+
+def pack(prefix: str, tree: Any) -> dict[str, np.ndarray]:
+    """The arrays of a pytree under stable names that start with `prefix`."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {_name(prefix, path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def unpack(
+    prefix: str, arrays: Mapping[str, np.ndarray], like: Any, *, finite: bool = False
+) -> Any:
+    """The pytree that `pack` named; anything else than the structure of `like` is refused.
+
+    With `finite`, NaN and infinity are refused too.
+    """
+    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
+    expected = {_name(prefix, path): leaf for path, leaf in leaves}
+    given = {name for name in arrays if name.startswith(prefix + "/")}
+    if given != expected.keys():
+        missing, extra = sorted(expected.keys() - given), sorted(given - expected.keys())
+        raise CompositeFLError(f"{prefix} lacks {missing} and has unknown {extra}")
+    for name, leaf in expected.items():
+        array = arrays[name]
+        if array.shape != leaf.shape:
+            raise CompositeFLError(f"{name} has shape {array.shape}, expected {leaf.shape}")
+        if array.dtype != leaf.dtype:
+            raise CompositeFLError(f"{name} has type {array.dtype}, expected {leaf.dtype}")
+        if finite and array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise NotFinite(f"{name} contains NaN or infinity")
+    return jax.tree.unflatten(structure, [arrays[name] for name in expected])
+
+
+class NotFinite(CompositeFLError):
+    """Numbers that are NaN or infinite where finite ones are needed."""
+
+
+def tree_bytes(like: Any) -> int:
+    """Bytes of the arrays of a pytree, from their shapes."""
+    return sum(int(np.prod(a.shape)) * np.dtype(a.dtype).itemsize for a in jax.tree.leaves(like))
+
+
+def _name(prefix: str, path: Any) -> str:
+    return f"{prefix}/{jax.tree_util.keystr(path, simple=True, separator='/')}"

@@ -1,0 +1,58 @@
+"""Optional noise on uploads, and what it is worth.
+
+A site clips each upload to the norm C and adds Gaussian noise of standard deviation noise * C.
+Whatever a site's data are, a clipped upload lies in a ball of radius C, so exchanging the whole
+dataset of a site moves it by at most 2 C: the noise hides the dataset as a whole, from the server
+too. The privacy loss adds up over the uploads that a site has made.
+"""
+
+import secrets
+from typing import Any
+
+import jax
+import numpy as np
+
+from compositefl.deployment.federation import Privacy
+from compositefl.errors import CompositeFLError
+
+
+class Gaussian:
+    """Clips and adds noise from the operating system's randomness, never from the run's seed."""
+
+    def __init__(self, privacy: Privacy):
+        self.privacy = privacy
+        self.random = np.random.default_rng(secrets.randbits(128))
+
+    def __call__(self, upload: Any) -> Any:
+        """A noisy upload of norm at most `clip` before the noise."""
+        clip, noise = self.privacy.clip, self.privacy.noise
+        leaves = jax.tree.leaves(upload)
+        norm = float(np.sqrt(sum(np.vdot(a, a).astype(float) for a in leaves)))
+        if not np.isfinite(norm):
+            raise CompositeFLError("the upload contains NaN or infinity")
+        scale = min(1.0, clip / norm) if norm > 0 else 1.0
+
+        def noisy(a: np.ndarray) -> np.ndarray:
+            drawn = self.random.normal(0.0, noise * clip, a.shape)
+            return np.asarray(a * scale + drawn, a.dtype)
+
+        return jax.tree.map(noisy, upload)
+
+
+def epsilon(privacy: Privacy, uploads: int) -> float:
+    """The epsilon of (epsilon, delta)-differential privacy of one site after its uploads.
+
+    Neighbours: the site's dataset replaced by any other. From the Rényi accountant of Google's
+    dp-accounting.
+    """
+    if uploads == 0:
+        return 0.0
+    try:
+        import dp_accounting
+        from dp_accounting.rdp import RdpAccountant
+    except ImportError:
+        raise CompositeFLError("the privacy loss needs pip install 'compositefl[privacy]'") from None
+    accountant = RdpAccountant()
+    event = dp_accounting.GaussianDpEvent(privacy.noise / 2)  # sensitivity 2 * clip
+    accountant.compose(dp_accounting.SelfComposedDpEvent(event, uploads))
+    return float(accountant.get_epsilon(privacy.delta))

@@ -1,0 +1,65 @@
+"""Who is there: which sites to call in a round, and what the server has accepted from each."""
+
+from dataclasses import dataclass, field
+
+from compositefl.deployment.store import BEFORE_FIRST
+
+LONGEST_REST = 64  # rounds after which a lost site is called again at the latest
+
+
+@dataclass
+class Member:
+    """One site as the server sees it."""
+
+    accepted: int = BEFORE_FIRST  # round of the last accepted upload
+    joined: bool = False  # it has answered hello in this process
+    samples: int = 0  # 0 until it has joined once
+    lost: int = 0  # times in a row that it did not answer at all
+    rests_until: int = 0  # round in which it is called again
+    absent: int = 0  # rounds in a row without its upload
+    uploads: int = 0
+
+
+@dataclass
+class Roster:
+    """All sites of a federation, in its order."""
+
+    members: dict[str, Member] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, sites: tuple[str, ...]) -> "Roster":
+        return cls({site: Member() for site in sites})
+
+    def to_call(self, t: int, everyone: bool = False) -> list[str]:
+        """Sites to call in round t: all but those that rest after they were lost."""
+        return [s for s, m in self.members.items() if everyone or m.rests_until <= t]
+
+    def joined(self, sites: list[str]) -> list[str]:
+        return [site for site in sites if self.members[site].joined]
+
+    def failed(self, site: str, t: int, lost: bool) -> None:
+        """A call failed. A site that is lost rests for 1, 2, 4, ... rounds: waiting costs time."""
+        member = self.members[site]
+        member.joined = False
+        if lost:
+            member.rests_until = t + 1 + min(LONGEST_REST, 2**member.lost)
+            member.lost = min(member.lost + 1, 10)
+
+    def heard(self, site: str) -> None:
+        member = self.members[site]
+        member.lost = member.rests_until = 0
+
+    def accepted(self) -> dict[str, int]:
+        """What every message says: the round of each site's last accepted upload."""
+        return {site: m.accepted for site, m in self.members.items()}
+
+    def close_round(self, t: int, uploads: dict[str, int]) -> None:
+        """Round t is over; `uploads` says how many uploads each accepted site has computed."""
+        for site, member in self.members.items():
+            if site in uploads:
+                member.accepted, member.absent, member.uploads = t, 0, uploads[site]
+            else:
+                member.absent += 1
+
+    def longest_absence(self) -> int:
+        return max(m.absent for m in self.members.values())

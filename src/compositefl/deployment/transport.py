@@ -1,0 +1,96 @@
+"""How messages travel: an interface of two methods, and a transport inside one process.
+
+A second engine is a second class with these two methods.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import NamedTuple, Protocol
+
+from compositefl.errors import CompositeFLError
+
+Handler = Callable[[str, bytes], bytes]
+Fault = Callable[[str, str, bytes, Callable[[], bytes]], bytes]
+
+
+class Failure(NamedTuple):
+    """Why a site gave no answer. `lost`: it did not answer at all, so asking again costs time."""
+
+    reason: str
+    lost: bool = False
+
+
+class Transport(Protocol):
+    """What the coordinator needs of a network."""
+
+    def call(
+        self, sites: Iterable[str], method: str, payload: bytes, timeout: float
+    ) -> dict[str, bytes | Failure]:
+        """Call `method` of the workers of `sites` at the same time; an entry for each of them."""
+        ...
+
+    def close(self) -> None:
+        """Nothing will be called any more."""
+        ...
+
+
+class InProcess:
+    """Workers as objects of this process, each call in a thread of its own.
+
+    As on a real network, a call that timed out goes on running at its site. `fault(site, method,
+    payload, call)` stands between: it may raise, wait, repeat the call or change the answer.
+    """
+
+    def __init__(self, handlers: Mapping[str, Handler], fault: Fault | None = None):
+        self.handlers = dict(handlers)
+        self.fault = fault
+        self._threads = ThreadPoolExecutor(max_workers=4 * max(1, len(self.handlers)))
+
+    def call(
+        self, sites: Iterable[str], method: str, payload: bytes, timeout: float
+    ) -> dict[str, bytes | Failure]:
+        running = {site: self._threads.submit(self._one, site, method, payload) for site in sites}
+        wait(running.values(), timeout)
+        answers: dict[str, bytes | Failure] = {}
+        for site, future in running.items():
+            if not future.done():
+                answers[site] = Failure(f"no answer within {timeout:g} seconds", lost=True)
+            elif error := future.exception():
+                answers[site] = Failure(failure_text(error), isinstance(error, ConnectionError))
+            else:
+                answers[site] = future.result()
+        return answers
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _one(self, site: str, method: str, payload: bytes) -> bytes:
+        handler = self.handlers.get(site)
+        if handler is None:
+            raise ConnectionError("not connected")
+        if self.fault is None:
+            return handler(method, payload)
+        return self.fault(site, method, payload, lambda: handler(method, payload))
+
+
+def failure_text(error: BaseException) -> str:
+    """What the server may read of a site's error: the text of ours, only the kind of others.
+
+    The text of a foreign exception may quote data.
+    """
+    if isinstance(error, CompositeFLError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{type(error).__name__}: {error.strerror or error}"
+    return f"{type(error).__name__} in the site's code; see its log"
+
+
+def wait_until(condition: Callable[[], bool], timeout: float, every: float = 0.2) -> bool:
+    """Whether the condition became true in time."""
+    end = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(every)
+    return True

@@ -1,0 +1,177 @@
+"""A site: it owns its data and its private state, and answers the server's calls."""
+
+import hashlib
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+from compositefl.deployment.compute import Lab, Plan
+from compositefl.deployment.federation import MEGABYTE, Federation
+from compositefl.deployment.messages import (
+    SLACK,
+    Message,
+    decode,
+    encode,
+    pack,
+    tree_bytes,
+    unpack,
+    value,
+)
+from compositefl.deployment.privacy import Gaussian
+from compositefl.deployment.site import Site
+from compositefl.deployment.store import BEFORE_FIRST, Entry, Store
+from compositefl.errors import CompositeFLError
+from compositefl.vector import Vector
+
+RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+class Worker:
+    """Answers `hello`, `open`, `round` and `evaluate`, one call at a time.
+
+    `folder` is where private states are kept, one sub-folder a run.
+    """
+
+    def __init__(self, site: Site, folder: Path):
+        self.site = site
+        self.folder = folder
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+
+    def handle(self, method: str, payload: bytes) -> bytes:
+        """The answer to one call. Calls that overlap wait for each other."""
+        with self._lock:
+            if method == "hello":
+                return self._hello(decode(payload, MEGABYTE))
+            answers = {
+                "open": Session.open,
+                "round": Session.round,
+                "evaluate": Session.evaluate,
+            }
+            if method not in answers:
+                raise CompositeFLError(f"there is no method '{method}'")
+            if self._session is None:
+                raise CompositeFLError("no federation has been joined; say hello first")
+            session = self._session
+            return answers[method](session, session.read(payload))
+
+    def _hello(self, message: Message) -> bytes:
+        """Join a run of a federation that this site was told to accept."""
+        federation, run = value(message, "federation", str), value(message, "run", str)
+        if not RUN.fullmatch(run):
+            raise CompositeFLError(f"run={run!r} must be a name")
+        hash_ = hashlib.sha256(federation.encode()).hexdigest()
+        self.site.check_accepts(hash_)  # before the file is looked at
+        session = self._session
+        if session is None or (session.hash, session.run) != (hash_, run):
+            session = self._session = Session(
+                self.site, Federation.parse(federation), run, self.folder
+            )
+        return encode(
+            {
+                "federation": hash_,
+                "run": run,
+                "site": self.site.name,
+                "samples": session.lab.size,
+                "tests": session.lab.test_size,
+            }
+        )
+
+
+class Session:
+    """One site in one run."""
+
+    def __init__(self, site: Site, federation: Federation, run: str, folder: Path):
+        if site.name not in federation.sites:
+            raise CompositeFLError(f"{site.name} is not a site of the federation")
+        self.name, self.run, self.hash = site.name, run, federation.hash
+        self.plan = Plan(federation)
+        self.lab = Lab(self.plan, federation.sites.index(site.name), *site.load())
+        shapes = self.plan.shapes
+        self.store = Store(folder / run / self.hash[:16], self.plan.client, shapes.upload)
+        self.noise = None if federation.privacy is None else Gaussian(federation.privacy)
+        arrays = tree_bytes(shapes.message) + tree_bytes(shapes.params)
+        self.limit = min(federation.network.limit, arrays + SLACK)
+
+    def read(self, payload: bytes) -> Message:
+        """A message of this run, not longer than any can be."""
+        message = decode(payload, self.limit)
+        for name, mine in (("federation", self.hash), ("run", self.run)):
+            if message.values.get(name) != mine:
+                raise CompositeFLError(
+                    f"the message is for {name} {message.values.get(name)!r}, this site is in "
+                    f"{mine!r}; say hello first"
+                )
+        return message
+
+    def open(self, message: Message) -> bytes:
+        """The full gradient at the round's anchor: an exchange that few methods need."""
+        t = value(message, "round", int)
+        if "mean_full_gradient" not in self.plan.algorithm.needs:
+            raise CompositeFLError("this method has no opening exchange")
+        content = unpack("message", message.arrays, self.plan.shapes.message, finite=True)
+        return self._answer(t, {}, pack("gradient", self.lab.opening(content)))
+
+    def round(self, message: Message) -> bytes:
+        """One round from the committed state. The same call again gets the same answer."""
+        t = value(message, "round", int)
+        shapes = self.plan.shapes
+        content = unpack("message", message.arrays, shapes.message, finite=True)
+        mean = None
+        if "mean_full_gradient" in self.plan.algorithm.needs:
+            mean = unpack("mean", message.arrays, self._vector(), finite=True)
+        digest = _digest(t, message.arrays)
+        with self.store.locked():
+            self.store.settle(self._accepted(message), t)
+            entry = self.store.pending
+            if entry is None or (entry.round, entry.digest) != (t, digest):
+                entry = self._work(t, digest, content, mean)
+                self.store.keep(entry)
+        about = {"steps": entry.steps, "uploads": entry.uploads}
+        return self._answer(t, about, pack("upload", entry.upload))
+
+    def evaluate(self, message: Message) -> bytes:
+        """Loss and full gradient of this site at x, and right answers on its test set."""
+        if self.noise is not None:
+            raise CompositeFLError("this federation adds noise: exact values are not sent")
+        t = value(message, "round", int)
+        x = unpack("x", message.arrays, self._vector(), finite=True).tree
+        with self.store.locked():
+            self.store.settle(self._accepted(message), t)
+        loss, gradient = self.lab.loss_and_gradient(x)
+        about: dict[str, Any] = {"loss": loss, "tests": 0, "right": 0.0}
+        if message.values.get("accuracy"):
+            about |= {"tests": self.lab.test_size, "right": self.lab.right_answers(x)}
+        return self._answer(t, about, pack("gradient", self._vector(gradient)))
+
+    def _work(self, t: int, digest: str, content: Any, mean: Any) -> Entry:
+        committed, pending = self.store.committed, self.store.pending
+        upload, state, steps = self.lab.round(t, content, committed.state, mean)
+        if self.noise is not None:
+            upload = self.noise(upload)
+        before = max(committed.uploads, 0 if pending is None else pending.uploads)
+        return Entry(t, digest, steps, before + 1, upload, state)
+
+    def _accepted(self, message: Message) -> int:
+        """The round of this site's last upload that the server accepted."""
+        accepted = value(message, "accepted", dict).get(self.name)
+        if not isinstance(accepted, int) or accepted < BEFORE_FIRST:
+            raise CompositeFLError(f"accepted={accepted!r} must be a round of {self.name}")
+        return accepted
+
+    def _vector(self, tree: Any = None) -> Any:
+        return Vector(self.plan.shapes.params if tree is None else tree)
+
+    def _answer(self, t: int, about: dict[str, Any], arrays: dict[str, Any]) -> bytes:
+        who = {"federation": self.hash, "run": self.run, "site": self.name, "round": t}
+        return encode(who | about, arrays)
+
+
+def _digest(t: int, arrays: dict[str, Any]) -> str:
+    """Identifies a call of a round by what it carries."""
+    digest = hashlib.sha256(str(t).encode())
+    for name in sorted(arrays):
+        digest.update(name.encode())
+        digest.update(arrays[name].tobytes())
+    return digest.hexdigest()

@@ -1,7 +1,6 @@
 """Fair comparisons: the same budget of runs to find each method's step sizes."""
 
 import dataclasses
-import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +17,7 @@ from compositefl.regularizers.elementary import Zero
 from compositefl.sweep import run_all
 
 TUNED = ("local_lr", "lr", "gamma", "eta")  # numbers whose best value depends on the problem
+LARGER_IS_BETTER = ("accuracy", "zeros", "hoyer")
 SPREAD = 30.0  # the grid goes from 1/SPREAD to SPREAD times the given number
 
 
@@ -33,10 +33,10 @@ def tune(
 ) -> pd.DataFrame:
     """Find the best step sizes of each method with the same number of runs.
 
-    Every method gets at most `budget` points of a geometric grid around the numbers that it comes
-    with, over its step size and, where it has them, gamma or eta. Points outside a method's
-    admissible range are left out. The score is the mean of `metric` over the trials and the last
-    tenth of the rounds; a run that diverged does not count.
+    A method's numbers are tuned one after the other, its step size first, then gamma or eta where
+    it has them, each on a geometric grid around the number that it comes with; `budget` points in
+    all. Points outside a method's admissible range are left out. The score is the mean of `metric`
+    over the trials and the last tenth of the rounds; a run that diverged does not count.
 
     Returns one row a method: its best numbers, its score, and how many points were tried and
     diverged.
@@ -45,25 +45,35 @@ def tune(
     checked = Options(**options)
     rows = []
     for name, algorithm in algorithms.items():
-        algorithm = replace(algorithm, regularizer=regularizer or Zero())
-        candidates = admissible(problem, checked, algorithm, budget)
-        table = run_all(problem, candidates, trials, checked)
-        late = table[table["round"] >= 0.9 * checked.rounds]
-        if metric not in late:
-            raise CompositeFLError(f"metric='{metric}' must be one of {sorted(late.columns)}")
-        late = late.assign(score=late[metric].where(late["diverged"] < 0, np.inf).fillna(np.inf))
-        scores = late.groupby("point")["score"].mean()
-        best = candidates[int(scores.idxmin() if metric != "accuracy" else scores.idxmax())]
+        best = replace(algorithm, regularizer=regularizer or Zero())
+        fields = tuned_fields(best)
+        points = diverged = 0
+        score = np.inf
+        for field in fields:
+            candidates = admissible(problem, checked, best, field, max(1, budget // len(fields)))
+            scores = score_all(problem, candidates, trials, checked, metric)
+            points, diverged = points + len(scores), diverged + int(np.sum(np.isinf(scores)))
+            best, score = candidates[int(np.argmin(scores))], float(scores.min())
         rows.append(
             {"method": name}
-            | {field: getattr(best, field) for field in tuned_fields(best)}
-            | {
-                metric: float(scores.min() if metric != "accuracy" else scores.max()),
-                "points": len(candidates),
-                "diverged": int(np.sum(~np.isfinite(scores))),
-            }
+            | {field: getattr(best, field) for field in fields}
+            | {metric: -score if metric in LARGER_IS_BETTER else score}
+            | {"points": points, "diverged": diverged}
         )
     return pd.DataFrame(rows)
+
+
+def score_all(
+    problem: Problem, candidates: list[Algorithm], trials: int, options: Options, metric: str
+) -> np.ndarray:
+    """One number a candidate, smaller is better; infinity for one that diverged."""
+    table = run_all(problem, candidates, trials, options)
+    if metric not in table:
+        raise CompositeFLError(f"metric='{metric}' must be one of {sorted(table.columns)}")
+    late = table[table["round"] >= 0.9 * table["round"].max()]
+    value = -late[metric] if metric in LARGER_IS_BETTER else late[metric]
+    value = value.where(late["diverged"] < 0, np.inf).fillna(np.inf)
+    return value.groupby(late["point"]).mean().to_numpy()
 
 
 def tuned_fields(algorithm: Algorithm) -> list[str]:
@@ -73,16 +83,12 @@ def tuned_fields(algorithm: Algorithm) -> list[str]:
 
 
 def admissible(
-    problem: Problem, options: Options, algorithm: Algorithm, budget: int
+    problem: Problem, options: Options, algorithm: Algorithm, field: str, count: int
 ) -> list[Algorithm]:
-    """At most `budget` variants of an algorithm that its own checks accept."""
-    fields = tuned_fields(algorithm)
-    each = max(1, int(budget ** (1 / max(1, len(fields))) + 1e-9))
-    factors = np.geomspace(1 / SPREAD, SPREAD, each) if each > 1 else np.ones(1)
+    """At most `count` variants of an algorithm in one number, those that its checks accept."""
     found = []
-    for point in itertools.product(factors, repeat=len(fields)):
-        values = {f: float(getattr(algorithm, f) * c) for f, c in zip(fields, point, strict=True)}
-        candidate = replace(algorithm, **values)
+    for factor in np.geomspace(1 / SPREAD, SPREAD, count) if count > 1 else (1.0,):
+        candidate = replace(algorithm, **{field: float(getattr(algorithm, field) * factor)})
         try:
             options.check(problem, candidate)
         except CompositeFLError:
@@ -90,5 +96,4 @@ def admissible(
         found.append(candidate)
     if not found:
         options.check(problem, algorithm)  # tells what is wrong with it
-        return [algorithm]
-    return found
+    return found or [algorithm]

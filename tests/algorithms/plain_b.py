@@ -4,24 +4,34 @@ As in `plain`, they share only the random draws with the library, and yield the 
 round. `present(t)` lists the clients of round t, by default all of them.
 """
 
+from functools import cache
+
+import jax
 import numpy as np
 
-from compositefl.simulation.sampling import Stream, participants, round_key, trial_key
-from plain import LeastSquares
+from compositefl.simulation.sampling import Stream, minibatch, participants, round_key, trial_key
 
 
-class Losses(LeastSquares):
+@cache
+def drawn(seed, t, i, l, batch_size, size):
+    """The samples that the library draws; kept, because drawing takes longer than the twins."""
+    key = round_key(trial_key(seed, 0), Stream.MINIBATCH, t)
+    return np.asarray(jax.jit(minibatch, static_argnums=3)(key, i, l, batch_size, size))
+
+
+class Losses:
     """The clients' least-squares losses plus (ridge/2)||x||^2."""
 
     def __init__(self, problem, batch_size, seed, ridge=0.0):
-        super().__init__(problem, batch_size, seed)
-        self.ridge = ridge
+        self.clients, self.n = problem.clients, len(problem.clients)
+        self.batch_size, self.seed, self.ridge = batch_size, seed, ridge
 
     def gradient(self, i, x, t, l):
-        return super().gradient(i, x, t, l) + self.ridge * x
+        size = len(self.clients[i][1])
+        return self.full_gradient(i, x, drawn(self.seed, t, i, l, self.batch_size, size))
 
-    def full_gradient(self, i, x):
-        a, b = self.clients[i]
+    def full_gradient(self, i, x, rows=slice(None)):
+        a, b = (part[rows] for part in self.clients[i])
         return a.T @ (a @ x - b) / len(b) + self.ridge * x
 
 

@@ -129,6 +129,15 @@ def test_trajectory(name, lasso_problem):
         np.testing.assert_allclose(result.params, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", TWINS)
+def test_single_precision(name, lasso_problem):
+    algorithm, twin = TWINS[name]
+    expected = models(twin, plain.Losses(lasso_problem, 5, SEED), lasso_problem.params, 12)[-1]
+    result = solve(lasso_problem, None, algorithm, batch_size=5, dtype="float32")
+    assert result.params.dtype == np.float32
+    np.testing.assert_allclose(result.params, expected, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["feddyn", "feddc", "mime-momentum"])
 def test_trajectory_with_sampled_clients(name, lasso_problem):
     algorithm, twin = TWINS[name]
@@ -201,10 +210,15 @@ def test_one_local_step_is_sgd(lasso_problem):
     assert_equal(solve(lasso_problem, phi, VRLSGD(**one)).params, moved.params)
 
 
-def test_mimelite_with_plain_sgd_is_fedavg(lasso_problem):
-    steps = dict(server_lr=1.5, **STEPS)
-    a = solve(lasso_problem, None, MimeLite(**steps), batch_size=None)
-    b = solve(lasso_problem, None, cfl.FedAvg(**steps), batch_size=None)
+@pytest.mark.parametrize(
+    "algorithm",
+    [MimeLite(server_lr=1.5, **STEPS), STEM(gradient_weight=1.0, local_steps=1, local_lr=0.03)],
+    ids=lambda a: type(a).__name__,
+)
+def test_these_are_fedavg(lasso_problem, algorithm):
+    steps, server_lr = algorithm.local_steps, getattr(algorithm, "server_lr", 1.0)
+    fedavg = cfl.FedAvg(local_steps=steps, local_lr=0.03, server_lr=server_lr)
+    a, b = (solve(lasso_problem, None, method) for method in (algorithm, fedavg))
     assert_equal(a.params, b.params)
 
 
@@ -616,6 +630,10 @@ def test_needs_all_clients(lasso_problem, algorithm):
     [
         (lambda: FedProx(eta=0.0, **STEPS), "eta=0.0 must be > 0"),
         (lambda: FedProx(eta=1.0, accuracy=1.0, **STEPS), r"accuracy=1.0 must be in \[0, 1\)"),
+        (
+            lambda: FedProx(eta=float("inf"), composite="server-prox", **STEPS).check(),
+            "eta=inf .* use FedAvg",
+        ),
         (lambda: FedPD(eta=1.0, skip=1.0, **STEPS), r"skip=1.0 must be a probability in \[0, 1\)"),
         (lambda: FedDC(mu=0.0, **STEPS), "mu=0.0 must be a finite number > 0"),
         (lambda: STEM(gradient_weight=1.5, **STEPS), "gradient_weight=1.5 must be in"),

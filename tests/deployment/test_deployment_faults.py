@@ -229,7 +229,7 @@ def test_a_site_that_joins_late(tmp_path):
 
     local.coordinator.report = join
     result = local.coordinator.run()
-    assert "west hello 0: not connected" in local.failures()
+    assert "west hello 0: ConnectionError: not connected" in local.failures()
     assert result.history.sites.iloc[0] == 3 and result.history.sites.iloc[-1] == 4
     assert max(drifts) < EXACT
     assert local.coordinator.roster.members["west"].accepted == 19
@@ -240,7 +240,7 @@ class Killed(Exception):
 
 
 @pytest.mark.parametrize("when", ["before the checkpoint", "after the checkpoint"])
-def test_the_server_is_killed_and_restarted(tmp_path, monkeypatch, when, unbroken):
+def test_the_server_is_killed_and_restarted(tmp_path, when, unbroken):
     local = Local(tmp_path, text(rounds=ROUNDS))
     save = local.coordinator._save
 
@@ -320,14 +320,15 @@ def test_converges_to_the_centralised_solution_under_many_faults(tmp_path):
             local.restart(site)
         return acts[rng.integers(len(acts))](call)
 
-    declared = text(rounds=1500, eval_every=250, minimum_sites=1)
+    declared = text(rounds=400, eval_every=100, minimum_sites=1)
+    declared = declared.replace("local_lr = 0.05", "local_lr = 0.1")
     local = Local(tmp_path, declared, fault=fault)
-    for stop in (400, 900):  # the server dies too
+    for stop in (100, 250):  # the server dies too
         local.coordinator._enough = lambda stop=stop: "killed" * (local.coordinator.round >= stop)
         local.coordinator.run()
         local.coordinator = local.new_coordinator()
     result = local.coordinator.run()
-    assert len(local.failures()) > 500
+    assert len(local.failures()) > 100
     assert local.drift() < 1e-10
     solution = centralised(local.data, 0.05)
     assert gap(result.params["w"], solution) < 1e-6

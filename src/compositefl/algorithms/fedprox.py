@@ -64,6 +64,11 @@ class FedProx(AveragingAlgorithm):
         if is_concrete(self.accuracy) and not 0 <= self.accuracy < 1:
             raise CompositeFLError(f"accuracy={self.accuracy} must be in [0, 1)")
 
+    def check(self) -> None:
+        if self.composite == "server-prox" and self.eta == float("inf"):
+            raise CompositeFLError("eta=inf leaves the server's prox no parameter; use FedAvg")
+        super().check()
+
     @property
     def eta_hat(self) -> Any:
         return self.eta

@@ -40,11 +40,13 @@ class STEM(AveragingAlgorithm):
         x_i+ = x_i - eta_k d_i
         d_i+ = g_i(x_i+) + (1 - a_k)(d_i - g_i(x_i))      (both gradients on one minibatch)
 
-    After Q such pairs x = mean(x_i) and d = mean(d_i), and the next round's first step, with d, is
-    the server's; the second gradient is then still at the client's own last point, so that d keeps
-    to the mean of the clients' gradients where they are. eta_k = eta_a / (1 + step_decay k)^(1/3) and a_k = gradient_weight (eta_k/eta_a)^2
-    are the paper's schedules, k the count of iterations. The first round makes d at the start from
-    Q minibatches, without a step; the paper takes one large batch. a = 1 is FedAvg.
+    After Q such pairs x = mean(x_i) and d = mean(d_i), and the next round's first step, from x
+    along d, is the server's; the gradient that is subtracted then is still the one at the client's
+    own last point, so that d keeps to the mean of the clients' gradients where they are.
+
+    eta_k = eta_a / (1 + step_decay k)^(1/3) and a_k = gradient_weight (eta_k/eta_a)^2 are the
+    paper's schedules, k the count of iterations. The first round makes d at the start from Q
+    minibatches, without a step; the paper takes one large batch. a = 1 is FedAvg.
 
     The model is x - eta d, the point after the server's step; the server's prox, with parameter
     Q eta_k, comes after that step. With Q > 1 it stops at a distance that falls with a. The paper

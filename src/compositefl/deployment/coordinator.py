@@ -77,10 +77,9 @@ class Coordinator:
     def run(self) -> Result:
         """Rounds until one of the reasons to stop; a run that stopped early can be resumed."""
         self.report({"event": "start", "round": self.round, "rounds": self.federation.rounds})
-        if self.round == 0 and not self.path.exists():
-            self._save()
+        self._save()
         reason = ""
-        if not self.history and self.federation.every and self._gather():
+        if self._evaluation_due() and self._gather():
             self._evaluate()
         while not reason:
             reason = self._enough() or self._one_round()
@@ -156,11 +155,9 @@ class Coordinator:
             return "too few sites"
         self._update(t, uploads)
         self.seconds += time.perf_counter() - began
-        every = self.federation.every
-        if every and (self.round % every == 0 or self.round >= self.federation.rounds):
+        self._save()  # before any site hears of it: an acknowledged round cannot be forgotten
+        if self._evaluation_due():
             self._evaluate()
-        else:
-            self._save()
         self.report({"event": "round", "round": self.round, "sites": sorted(uploads)})
         return ""
 
@@ -237,6 +234,12 @@ class Coordinator:
         return [float(self.roster.members[site].samples) for site in sites]
 
     # --- evaluation ------------------------------------------------------------------------
+
+    def _evaluation_due(self) -> bool:
+        every, t = self.federation.every, self.round
+        done = bool(self.history) and self.history[-1]["round"] == t
+        over = t >= self.federation.rounds or self.diverged
+        return bool(every and not done and (t % every == 0 or over))
 
     def _evaluate(self) -> None:
         """A row of the history from what the sites send; saves."""
@@ -380,7 +383,7 @@ class Coordinator:
     # --- disk ------------------------------------------------------------------------------
 
     def _save(self) -> None:
-        """Everything, before any site hears of it: an acknowledged round cannot be forgotten."""
+        """Write everything that a restarted server needs."""
         about = {"roster": {s: asdict(m) for s, m in self.roster.members.items()}}
         about |= {"work": self.work, "diverged": self.diverged, "rows": self.history}
         now = Checkpoint(self.server, self.round, self.seconds, [about])

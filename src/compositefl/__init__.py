@@ -1,7 +1,7 @@
 """Composite federated learning: minimise f(x) + phi(x) over clients that keep their data."""
 
 # _setup first: it makes settings that must precede JAX's start.
-from compositefl import _setup, algorithms, data, metrics, models, partition, regularizers
+from compositefl import _setup, algorithms, data, metrics, models, partition, regularizers, theory
 from compositefl.algorithms import *
 from compositefl.errors import CompositeFLError
 from compositefl.minimize import minimize

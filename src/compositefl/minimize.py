@@ -1,5 +1,6 @@
 """`minimize`: the whole run, from checking the input to the result."""
 
+import dataclasses
 import warnings
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import jax
 import numpy as np
 import pandas as pd
 
-from compositefl.algorithms.base import Algorithm
+from compositefl.algorithms.base import Algorithm, wants_theory
 from compositefl.component import replace
 from compositefl.errors import require_integer
 from compositefl.options import Options
@@ -17,7 +18,10 @@ from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.elementary import Zero
 from compositefl.result import Result
 from compositefl.run import Run
+from compositefl.theory import Constants, note_outside, with_theory_steps
 from compositefl.vector import unwrap
+
+CHOSEN = ("local_lr", "server_lr", "gamma", "eta", "eps")  # by a theorem, not by the user
 
 
 def minimize(
@@ -43,6 +47,7 @@ def minimize(
     progress: bool = True,
     devices: int | None = None,
     client_block: int | None = None,
+    constants: Constants | None = None,
 ) -> Result:
     """Minimise psi(x) = f(x) + phi(x) with a federated algorithm, simulated in memory.
 
@@ -59,13 +64,16 @@ def minimize(
     checkpoint, resume: a file for all state; resume=True goes on from it where it exists.
     devices: how many devices share the clients, by default all (on a CPU: the cores).
     client_block: clients worked on at the same time on a device, by default what fits memory.
+    constants: of the problem, for theory; they are estimated where a local_lr is "theory". With
+        numeric steps a note says if these lie outside the range of the method's theorem.
     """
     given = dict(locals())
-    for name in ("problem", "regularizer", "algorithm", "trials"):
+    for name in ("problem", "regularizer", "algorithm", "trials", "constants"):
         del given[name]
     require_integer(trials=trials)
     options = Options(**given)
     algorithm = replace(algorithm, regularizer=regularizer or Zero())
+    algorithm = theory_steps(problem, algorithm, options, constants)
     options.check(problem, algorithm)
 
     with jax.enable_x64(dtype == "float64"):
@@ -95,6 +103,35 @@ def minimize(
         diverged=[int(r) + 1 for r in run.simulation.diverged],
         config=config | options.describe(),
     )
+
+
+def theory_steps(
+    problem: Problem, algorithm: Algorithm, options: Options, constants: Constants | None
+) -> Algorithm:
+    """The algorithm with its theorem's steps where local_lr is "theory"; else a note if outside."""
+    count = options.client_count(len(problem.sizes))
+    batch_size = None if algorithm.exact_gradients else options.batch_size
+    if wants_theory(algorithm):
+        names = {f.name for f in dataclasses.fields(algorithm)} - set(CHOSEN)
+        return with_theory_steps(
+            type(algorithm),
+            {name: getattr(algorithm, name) for name in names},
+            problem,
+            algorithm.regularizer,
+            options.rounds,
+            batch_size,
+            constants=constants,
+            participants=count,
+            seed=options.seed,
+            dtype=options.dtype,
+        )
+    if constants is not None:
+        note = note_outside(
+            algorithm, constants, options.rounds, participants=count, batch_size=batch_size
+        )
+        if note:
+            warnings.warn(note, RuntimeWarning, stacklevel=3)
+    return algorithm
 
 
 def _tell_divergence(diverged: np.ndarray) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from compositefl.algorithms.base import Algorithm
+from compositefl.algorithms.base import Algorithm, wants_theory
 from compositefl.errors import CompositeFLError, require_integer, require_positive
 from compositefl.problem import Problem
 from compositefl.vector import Vector
@@ -100,6 +100,8 @@ class Options:
     def check(self, problem: Problem, algorithm: Algorithm) -> None:
         """Refuse what does not go together; the algorithm carries its regulariser."""
         name = type(algorithm).__name__
+        if wants_theory(algorithm):
+            raise CompositeFLError("local_lr='theory' is understood by minimize alone")
         algorithm.check()
         algorithm.regularizer.check_tree(problem.params)
         algorithm.regularizer.check_prox("eval_gamma", self.eval_gamma)

@@ -2,13 +2,28 @@
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from compositefl.errors import CompositeFLError
+from compositefl.errors import CompositeFLError, require_integer
+
+
+@dataclass(frozen=True)
+class Coupled:
+    """A loss or accuracy whose samples depend on each other within a batch, as with batch norm.
+
+    It is no mean over samples: full data are evaluated in batches of `size` samples.
+    """
+
+    function: Callable[[Any, Any], Any]
+    size: int
+
+    def __call__(self, params: Any, batch: Any) -> Any:
+        return self.function(params, batch)
 
 
 class Problem:
@@ -19,6 +34,12 @@ class Problem:
     clients: a sequence of batches, pytrees whose leading axis is the samples; clients may hold
         different numbers of samples. What `compositefl.partition` returns is such a sequence.
     test, accuracy: optional test batch and accuracy(params, batch) -> scalar mean over the batch.
+    coupled_batch: for a loss that is no mean over samples, because the samples of a batch depend
+        on each other (batch normalisation). f_i is then the mean of `loss` over the batches of
+        this many consecutive samples of the client; its last batch ends with its last sample and
+        may overlap the one before. Minibatches of that size estimate it. So is accuracy.
+    eval_samples: the history is computed from this many samples of each client, a fixed random
+        subset, where all would take too long. None: all.
     """
 
     def __init__(
@@ -29,6 +50,8 @@ class Problem:
         *,
         test: Any = None,
         accuracy: Callable[[Any, Any], Any] | None = None,
+        coupled_batch: int | None = None,
+        eval_samples: int | None = None,
     ):
         self.loss = loss
         self.params = jax.tree.map(np.asarray, params)
@@ -42,6 +65,13 @@ class Problem:
         first = clients[0]  # a partition copies on every access
         self.sizes = np.array([_check_client(i, c, first) for i, c in enumerate(clients)])
         self._check_loss(first)
+        if coupled_batch is not None:
+            require_integer(2, coupled_batch=coupled_batch)
+            self.loss = Coupled(loss, coupled_batch)
+            self.accuracy = accuracy and Coupled(accuracy, coupled_batch)
+        if eval_samples is not None:
+            require_integer(eval_samples=eval_samples)
+        self.eval_samples = eval_samples
 
     def __repr__(self) -> str:
         shapes = jax.tree.map(lambda a: tuple(a.shape), self.params)
@@ -59,6 +89,18 @@ class Problem:
         other = copy.copy(self)
         other.params = jax.tree.map(np.asarray, params)
         other._check_params()
+        return other
+
+    def for_evaluation(self) -> "Problem":
+        """The problem whose f the history shows: with at most `eval_samples` of each client."""
+        if self.eval_samples is None:
+            return self
+        other, rng = copy.copy(self), np.random.default_rng(0)
+        other.clients = []
+        for client, size in zip(self.clients, self.sizes, strict=True):
+            rows = np.sort(rng.permutation(size)[: self.eval_samples])
+            other.clients.append(jax.tree.map(lambda a, rows=rows: np.asarray(a)[rows], client))
+        other.sizes = np.minimum(self.sizes, self.eval_samples)
         return other
 
     def start(self, dtype: Any) -> Any:

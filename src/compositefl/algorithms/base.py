@@ -1,7 +1,7 @@
 """The nine questions every algorithm answers, and the hyper-parameters that they share."""
 
 from dataclasses import KW_ONLY, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import jax
 
@@ -11,10 +11,21 @@ from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.elementary import Zero
 from compositefl.vector import Vector
 
+if TYPE_CHECKING:
+    StepSize: TypeAlias = float
+else:
+    StepSize = float | str  # a number, or "theory" until `minimize` has found the number
+
 
 def message_bytes(message: Any) -> int:
     """Bytes of all arrays in a message."""
     return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(message))
+
+
+def wants_theory(algorithm: Any) -> bool:
+    """Whether the step sizes are left to the theorem."""
+    step = getattr(algorithm, "local_lr", None)
+    return isinstance(step, str) and step == "theory"
 
 
 @component
@@ -130,16 +141,21 @@ class Algorithm:
 
 @component
 class FederatedAlgorithm(Algorithm):
-    """A method with local steps: Q = local_steps, eta_a = local_lr, eta_s = server_lr."""
+    """A method with local steps: Q = local_steps, eta_a = local_lr, eta_s = server_lr.
+
+    local_lr="theory" leaves all step sizes to the method's theorem (see `compositefl.theory`).
+    """
 
     _: KW_ONLY
     local_steps: int
-    local_lr: float
+    local_lr: StepSize
     server_lr: float = 1.0
 
     def __post_init__(self) -> None:
         require_integer(local_steps=self.local_steps)
-        require_positive(local_lr=self.local_lr, server_lr=self.server_lr)
+        require_positive(server_lr=self.server_lr)
+        if not wants_theory(self):
+            require_positive(local_lr=self.local_lr)
 
     @property
     def steps(self) -> Any:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from compositefl.algorithms import ALGORITHMS, Algorithm
+from compositefl.algorithms.base import wants_theory
 from compositefl.cli.messages import about
 from compositefl.cli.settings import COMMON, Settings, option_name
 from compositefl.errors import CompositeFLError, unknown_name
@@ -110,6 +111,8 @@ def _set_by_name(cls: type[Algorithm]) -> Iterator[None]:
 
 def check(algorithm: Algorithm) -> None:
     """Refuse numbers that do not go with the regulariser."""
+    if wants_theory(algorithm):
+        return  # its numbers are not known yet
     with _set_by_name(type(algorithm)):
         algorithm.check()
 

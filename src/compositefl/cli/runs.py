@@ -29,6 +29,7 @@ from compositefl.cli.settings import Settings
 from compositefl.cli.tables import print_table
 from compositefl.component import replace
 from compositefl.errors import CompositeFLError
+from compositefl.minimize import theory_steps
 from compositefl.options import Options
 from compositefl.report import plot, table
 from compositefl.result import Result, named_leaves
@@ -65,8 +66,9 @@ def make_plan(settings: Settings, names: Sequence[str], out: Path | None, overwr
     options = Options(**_options(settings, gamma))
     problem = build_problem(settings)  # last: it may have to download
     check_patterns(settings, problem.params)
-    for algorithm in algorithms.values():
-        options.check(problem, algorithm)
+    for name, algorithm in algorithms.items():
+        algorithms[name] = theory_steps(problem, algorithm, options, None)
+        options.check(problem, algorithms[name])
     title = _title(settings, list(algorithms.values()))
     return Plan(settings, problem, regularizer, algorithms, gamma, out, title)
 

@@ -31,6 +31,11 @@ def number(text: str) -> float:
         raise typer.BadParameter(f"'{text}' is not a number") from None
 
 
+def step(text: str) -> float | str:
+    """A step size: a number, or the word theory."""
+    return text if text == "theory" else number(text)
+
+
 def seed_number(text: str) -> int:
     """A whole number that the random numbers can start from."""
     seed = whole(text)
@@ -97,7 +102,15 @@ class Settings:
         None
     )
     local_steps: Annotated[int | None, _whole(METHOD, "Local steps in a round, Q.")] = None
-    local_lr: Annotated[float | None, _number(METHOD, "Local step size.")] = None
+    local_lr: Annotated[
+        Any,
+        _option(
+            METHOD,
+            "Local step size; 'theory' takes all step sizes from the theorem.",
+            parser=step,
+            metavar="FLOAT|theory",
+        ),
+    ] = None
     server_lr: Annotated[float | None, _number(METHOD, "Server step size.")] = None
     lr: Annotated[float | None, _number(METHOD, "Step size of the centralised methods.")] = None
     composite: Annotated[

@@ -56,8 +56,14 @@ class Model:
     def problem(
         self, clients: Sequence[Any], test: Any = None, seed: int = 0, **options: Any
     ) -> Any:
-        """The federated problem of fitting this model to the clients' batches."""
+        """The federated problem of fitting this model to the clients' batches.
+
+        options: of `Problem`. A coupled model takes coupled_batch=32 by default.
+        """
         from compositefl.problem import Problem
+
+        if self.coupled:
+            options = {"coupled_batch": 32} | options
 
         for client, batch in enumerate(clients):
             self._check_labels(f"client {client}", batch)

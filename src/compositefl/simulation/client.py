@@ -11,6 +11,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from compositefl.algorithms.base import Algorithm
+from compositefl.errors import CompositeFLError
+from compositefl.problem import Coupled
 from compositefl.simulation.sampling import minibatch
 from compositefl.vector import Vector
 
@@ -26,10 +28,31 @@ class ClientInfo(NamedTuple):
 
 def weighted_loss(loss: Callable[[Any, Any], Any], params: Any, batch: Any, weight: Any) -> Any:
     """Sum over the samples of weight * loss, from a loss that is a mean over samples."""
+    if isinstance(loss, Coupled):
+        raise CompositeFLError("this needs a loss that is a mean over samples, not a coupled one")
     single = jax.tree.map(lambda a: a[:, None], batch)
     losses = jax.vmap(loss, in_axes=(None, 0))(params, single)
     # A padding sample may be anything: keep its loss, finite or not, out of the sum.
     return jnp.sum(jnp.where(weight > 0, losses * weight.astype(losses.dtype), 0.0))
+
+
+def coupled_mean(loss: Coupled, params: Any, samples: Any, info: ClientInfo) -> Any:
+    """Mean of a coupled loss over the batches of a client, and its gradient.
+
+    A client with fewer samples than a batch repeats them.
+    """
+    count = (info.size + loss.size - 1) // loss.size
+
+    def batch_of(j: Any) -> Any:
+        first = jnp.clip(info.size - loss.size, 0, j * loss.size)
+        rows = info.start + (first + jnp.arange(loss.size, dtype=jnp.int32)) % info.size
+        batch = jax.tree.map(lambda a: a.at[rows].get(mode="promise_in_bounds"), samples)
+        return jax.value_and_grad(loss)(params, batch)
+
+    zero = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(batch_of, 0))
+    add = lambda j, total: jax.tree.map(jnp.add, total, batch_of(j))  # noqa: E731
+    total = lax.fori_loop(0, count, add, zero)
+    return jax.tree.map(lambda a: a / count.astype(a.dtype), total)
 
 
 class Oracle(NamedTuple):
@@ -46,7 +69,9 @@ class Oracle(NamedTuple):
     def full(self, point: Vector) -> tuple[Any, Vector]:
         """Mean loss and gradient over all samples of the client."""
         info = self.info
-        if self.equal:
+        if isinstance(self.loss, Coupled):
+            loss, gradient = coupled_mean(self.loss, point.tree, self.samples, info)
+        elif self.equal:
             batch = jax.tree.map(
                 lambda a: lax.dynamic_slice_in_dim(a, info.start, self.largest), self.samples
             )

@@ -85,6 +85,9 @@ class Simulation:
             *(None if c is None else self.dtype.type(c) for c in conditions)
         )
         self.placed = self._placed(weights)
+        self.evaluated = self.placed  # the data of the history
+        if problem.eval_samples is not None:
+            self.evaluated = place(problem.for_evaluation(), self.layout, weights, self.dtype)
         self.test = self._test()
 
         # Runs that together exceed the working set go in groups, one after the other.
@@ -112,7 +115,7 @@ class Simulation:
                 self.problem.loss,
                 self.problem.accuracy if self.problem.test is not None else None,
                 self.layout.mesh,
-                self.placed,
+                self.evaluated,
                 self.test,
                 self.dtype.type(gamma),
                 group.algorithms.regularizer,
@@ -182,10 +185,11 @@ class Simulation:
         def put(a: Any) -> jax.Array:
             a = np.asarray(a)
             a = a.astype(self.dtype) if np.issubdtype(a.dtype, np.floating) else a
-            fill = [(0, padded - length)] + [(0, 0)] * (a.ndim - 1)
-            return jax.device_put(np.pad(a, fill), sharding)
+            # Padding has weight 0; it is real samples, because a coupled accuracy sees it.
+            return jax.device_put(np.resize(a, (padded, *a.shape[1:])), sharding)
 
-        weight = np.full(length, 1.0 / length, self.dtype)
+        weight = np.zeros(padded, self.dtype)
+        weight[:length] = 1.0 / length
         return jax.tree.map(put, self.problem.test), put(weight)
 
 

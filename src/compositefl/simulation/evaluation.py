@@ -10,8 +10,9 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from compositefl import metrics
+from compositefl.problem import Coupled
 from compositefl.regularizers.base import Regularizer
-from compositefl.simulation.client import weighted_loss
+from compositefl.simulation.client import coupled_mean, weighted_loss
 from compositefl.simulation.placement import AXIS, Placed
 from compositefl.vector import Vector
 
@@ -19,11 +20,11 @@ CHUNK = 2048  # samples evaluated at the same time on one device; bounds memory
 
 
 def sum_over_samples(
-    function: Callable[[Any, Any], Any], samples: Any, weight: jax.Array
+    function: Callable[[Any, Any], Any], samples: Any, weight: jax.Array, chunk: int = CHUNK
 ) -> jax.Array:
     """Sum of function(batch, weights) over chunks of all samples on all devices."""
     length = weight.shape[0]
-    size = min(CHUNK, length)
+    size = min(chunk, length)
 
     def part(j: Any) -> Any:
         start = jnp.minimum(j * size, length - size)  # the last chunk overlaps the one before
@@ -36,6 +37,33 @@ def sum_over_samples(
     return lax.psum(lax.fori_loop(0, -(-length // size), add, zero), AXIS)
 
 
+def mean_over_clients(loss: Coupled, x: Any, placed: Placed) -> Any:
+    """f and its gradient, from the batches of each client of all devices."""
+    info = placed.info
+
+    def part(i: Any) -> Any:
+        row = jax.tree.map(lambda a: a[i], info)
+        mean = coupled_mean(loss, x, placed.samples, row)
+        return jax.tree.map(lambda a: a * row.weight.astype(a.dtype), mean)
+
+    zero = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(part, 0))
+    add = lambda i, total: jax.tree.map(jnp.add, total, part(i))  # noqa: E731
+    total = lax.fori_loop(0, len(info.weight), add, zero)
+    total, weight = lax.psum((total, jnp.sum(info.weight)), AXIS)
+    return jax.tree.map(lambda a: a / weight.astype(a.dtype), total)
+
+
+def mean_accuracy(accuracy: Callable[[Any, Any], Any], x: Any, test: Any) -> jax.Array:
+    """Accuracy over the test set; a coupled one in batches of its size."""
+    samples, weight = test
+    if isinstance(accuracy, Coupled):
+        share = lambda batch, w: accuracy(x, batch) * jnp.sum(w)  # noqa: E731
+        return sum_over_samples(share, samples, weight, accuracy.size)
+    return sum_over_samples(
+        lambda batch, w: weighted_loss(accuracy, x, batch, w), samples, weight
+    )
+
+
 def _evaluate(
     loss: Callable[[Any, Any], Any],
     accuracy: Callable[[Any, Any], Any] | None,
@@ -46,6 +74,8 @@ def _evaluate(
     models: Any,
 ) -> dict[str, jax.Array]:
     def value_and_gradient(x: Any) -> Any:
+        if isinstance(loss, Coupled):
+            return mean_over_clients(loss, x, placed)
         return sum_over_samples(
             lambda batch, weight: jax.value_and_grad(weighted_loss, argnums=1)(
                 loss, x, batch, weight
@@ -72,10 +102,7 @@ def _evaluate(
             "hoyer": metrics.hoyer_sparsity(x.tree),
         }
         if accuracy is not None:
-            samples, weight = test
-            row["accuracy"] = sum_over_samples(
-                lambda batch, w: weighted_loss(accuracy, x.tree, batch, w), samples, weight
-            )
+            row["accuracy"] = mean_accuracy(accuracy, x.tree, test)
         return row
 
     return lax.map(one, (regularizers, models))

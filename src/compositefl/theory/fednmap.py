@@ -124,7 +124,7 @@ class Theorem5(_FedNMap):
             return self.finish(c, s, gamma, (s.local_lr, s.server_lr), s.rounds)
         raw = eq_15(c, s.rounds, s.local_steps)
         assert raw.eta_hat is not None
-        m = s.m or min(max(1, raw.m), s.rounds)
+        m = s.m or max(1, raw.m)
         eta_hat, local = self.limits(c, gamma, s.local_steps, m)
         steps = s.split(min(raw.eta_hat, eta_hat), min(raw.local_lr, local))
         return self.finish(c, s, gamma, steps, m)

@@ -17,16 +17,17 @@ from compositefl.regularizers import ElasticNet
 
 SOURCE = "Huang, Pu, Johansson (2026)"
 GAMMA = 4.0
+ROUNDS = 800
 Y_LABEL = r"$\|F_{nat}^{\gamma}(x_t)\|^2$"
 CHOICES = (
-    "Network 784-32-10 with cross-entropy; inputs in [0, 1]; minibatch 32; the elastic net covers "
+    "Network 784-32-10 with cross-entropy; inputs in [0, 1]; minibatch 8; the elastic net covers "
     "all parameters, biases too.",
     "Training samples sorted by label and cut into n consecutive parts whose sizes differ by at "
     "most one.",
     "Glorot start, the same for all methods; for FedNMap and ZA1 it is the point before the prox.",
     "FedCanon's alpha is eta_hat = 1 and its beta the local step.",
     "All methods measured at gamma = 4, on the full training set.",
-    "Final value: mean over the last tenth of the rounds and over the trials.",
+    "Final value: mean over the last quarter of the rounds and over the trials.",
 )
 
 
@@ -52,9 +53,9 @@ def setting(method: str, n: int, q: int, local_lr: float, quick: bool, rounds: i
     options = dict(
         rounds=rounds // 10 if quick else rounds,
         trials=1 if quick else 3,
-        batch_size=32,
+        batch_size=8,
         eval_gamma=GAMMA,
-        eval_every=max(1, rounds // (100 if quick else 50)),
+        eval_every=max(1, rounds // (100 if quick else 40)),
     )
     return Setting(
         {"method": method, "n": n, "Q": q, "local_lr": local_lr},
@@ -71,7 +72,7 @@ METHODS = ("FedNMap", "ZA1", "FedCanon")
 
 def fig2_settings(quick: bool) -> list[Setting]:
     grid = FIG2[:1] if quick else FIG2
-    return [setting(m, n, q, 1 / q, quick, 500) for n, q in grid for m in METHODS]
+    return [setting(m, n, q, 1 / q, quick, ROUNDS) for n, q in grid for m in METHODS]
 
 
 def fig2_judge(table: pd.DataFrame) -> list[Verdict]:
@@ -145,12 +146,12 @@ def slope_draw(over: str, table: pd.DataFrame, path: Path) -> None:
 
 def fig3_settings(quick: bool) -> list[Setting]:
     numbers = (10, 100) if quick else (10, 20, 40, 60, 80, 100)
-    return [setting("FedNMap", n, 10, 0.1, quick, 500) for n in numbers]
+    return [setting("FedNMap", n, 10, 0.1, quick, ROUNDS) for n in numbers]
 
 
 def fig4_settings(quick: bool) -> list[Setting]:
     numbers = (5, 20) if quick else (5, 10, 20, 30, 40)
-    return [setting("FedNMap", 30, q, 1 / q, quick, 500) for q in numbers]
+    return [setting("FedNMap", 30, q, 1 / q, quick, ROUNDS) for q in numbers]
 
 
 RULES = {"1/Q": lambda q: 1 / q, "1/sqrt(Q)": lambda q: q**-0.5, "0.05": lambda q: 0.05}
@@ -161,7 +162,7 @@ def fig5_settings(quick: bool) -> list[Setting]:
     out = []
     for rule, step in RULES.items():
         for q in numbers:
-            one = setting("FedNMap", 30, q, step(q), quick, 300)
+            one = setting("FedNMap", 30, q, step(q), quick, ROUNDS)
             out.append(
                 Setting(
                     {"panel": f"local step {rule}", **one.labels},
@@ -176,8 +177,8 @@ def fig5_settings(quick: bool) -> list[Setting]:
 
 def fig5_judge(table: pd.DataFrame) -> list[Verdict]:
     verdicts = []
-    half = table["round"].max() // 10
-    early = table[(table["round"] > 0) & (table["round"] <= half)]
+    tenth = table["round"].max() // 10
+    early = table[(table["round"] > 0) & (table["round"] <= tenth)]
     for rule in ("1/sqrt(Q)", "0.05"):
         part = early[early["panel"] == f"local step {rule}"]
         speed = part.groupby("Q")["natural_residual_sq"].mean()
@@ -207,16 +208,22 @@ EXPERIMENTS = [
         "fednmap-fig2",
         "FedNMap, ZA1 and FedCanon on MNIST sorted by label",
         f"{SOURCE}, Figure 2",
-        (*CHOICES, "500 rounds, 3 trials (the paper: 10 trials, rounds not stated)."),
+        (*CHOICES, "800 rounds, 3 trials (the paper: 10 trials, rounds not stated)."),
         partial(curves, panel=("Q", "n"), line="method", y_label=Y_LABEL),
         fig2_judge,
         fig2_settings,
+        remarks=(
+            "The minibatch decides how soon the noise floor is reached, and only there do the "
+            "methods differ. Minibatches of 1, 8 and 32 were tried with n = 20, Q = 10 and 1000 "
+            "rounds: FedNMap ended lowest with each; 8 was taken because the floor shows within "
+            "800 rounds for all six panels.",
+        ),
     ),
     Experiment(
         "fednmap-fig3",
         "speed-up in the number of clients",
         f"{SOURCE}, Figure 3",
-        (*CHOICES, "n in {10, 20, 40, 60, 80, 100}; 500 rounds, 3 trials."),
+        (*CHOICES, "n in {10, 20, 40, 60, 80, 100}; 800 rounds, 3 trials."),
         partial(slope_draw, "n"),
         partial(slope_judge, "n", -1.436),
         fig3_settings,
@@ -225,7 +232,7 @@ EXPERIMENTS = [
         "fednmap-fig4",
         "speed-up in the number of local steps",
         f"{SOURCE}, Figure 4",
-        (*CHOICES, "Q in {5, 10, 20, 30, 40}; 500 rounds, 3 trials."),
+        (*CHOICES, "Q in {5, 10, 20, 30, 40}; 800 rounds, 3 trials."),
         partial(slope_draw, "Q"),
         partial(slope_judge, "Q", -1.181),
         fig4_settings,
@@ -234,7 +241,7 @@ EXPERIMENTS = [
         "fednmap-fig5",
         "three rules for the local step",
         f"{SOURCE}, Figure 5",
-        (*CHOICES, "Q in {5, 10, 20, 40}; 300 rounds, 3 trials."),
+        (*CHOICES, "Q in {5, 10, 20, 40}; 800 rounds, 3 trials."),
         partial(curves, panel=("panel",), line="Q", y_label=Y_LABEL),
         fig5_judge,
         fig5_settings,

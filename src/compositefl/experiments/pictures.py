@@ -69,7 +69,7 @@ def curves(
 
 
 def final(
-    table: pd.DataFrame, by: Sequence[str], y: str = "natural_residual_sq", tail: float = 0.1
+    table: pd.DataFrame, by: Sequence[str], y: str = "natural_residual_sq", tail: float = 0.25
 ) -> pd.Series:
     """Mean of `y` over the trials and the last `tail` of the rounds, for each combination of `by`.
 

@@ -1,6 +1,11 @@
 """Every method behind one interface, one file each."""
 
-from compositefl.algorithms.base import Algorithm, FederatedAlgorithm, SmoothAlgorithm
+from compositefl.algorithms.base import (
+    Algorithm,
+    AveragingAlgorithm,
+    FederatedAlgorithm,
+    SmoothAlgorithm,
+)
 from compositefl.algorithms.centralised import PGD, NormSGD, ProxSGD
 from compositefl.algorithms.compressors import Identity, RandomK, TopK
 from compositefl.algorithms.econtrolda import EControlDA
@@ -10,12 +15,23 @@ from compositefl.algorithms.fedavg import FedAvg
 from compositefl.algorithms.fedavg_m import FedAvgM
 from compositefl.algorithms.fedcanon import FedCanon, FedCanonII
 from compositefl.algorithms.fedda import FedDA
+from compositefl.algorithms.feddc import FedDC
 from compositefl.algorithms.feddr import FedDR
+from compositefl.algorithms.feddyn import FedDyn
 from compositefl.algorithms.fedmid import FedMiD
+from compositefl.algorithms.fedmspp import FedMSPP, FedMSPPNonsmooth
 from compositefl.algorithms.fednmap import FedNMap
+from compositefl.algorithms.fedpd import FedPD
+from compositefl.algorithms.fedprox import FedProx
+from compositefl.algorithms.fedprox_nonsmooth import FedProxNonsmooth
+from compositefl.algorithms.fedsplit import FedSplit
+from compositefl.algorithms.mime import Mime, MimeLite
 from compositefl.algorithms.proxskip import ProxSkip
+from compositefl.algorithms.scaffnew import Scaffnew
 from compositefl.algorithms.scaffold import Scaffold, ScaffoldI
 from compositefl.algorithms.scaffold_m import ScaffoldM
+from compositefl.algorithms.stem import STEM
+from compositefl.algorithms.vrl_sgd import VRLSGD
 from compositefl.algorithms.za1 import ZA1
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
@@ -36,6 +52,19 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "scaffold": Scaffold,
     "scaffold-1": ScaffoldI,
     "scaffold-m": ScaffoldM,
+    "scaffnew": Scaffnew,
+    "vrl-sgd": VRLSGD,
+    "fedprox": FedProx,
+    "fedprox-nonsmooth": FedProxNonsmooth,
+    "fedmspp": FedMSPP,
+    "fedmspp-nonsmooth": FedMSPPNonsmooth,
+    "fedpd": FedPD,
+    "feddyn": FedDyn,
+    "feddc": FedDC,
+    "fedsplit": FedSplit,
+    "mime": Mime,
+    "mimelite": MimeLite,
+    "stem": STEM,
     # centralised
     "pgd": PGD,
     "prox-sgd": ProxSGD,
@@ -46,8 +75,11 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
 __all__ = [
     "ALGORITHMS",
     "PGD",
+    "STEM",
+    "VRLSGD",
     "ZA1",
     "Algorithm",
+    "AveragingAlgorithm",
     "EControlDA",
     "FastFedDA",
     "FedADMM",
@@ -56,15 +88,26 @@ __all__ = [
     "FedCanon",
     "FedCanonII",
     "FedDA",
+    "FedDC",
     "FedDR",
+    "FedDyn",
+    "FedMSPP",
+    "FedMSPPNonsmooth",
     "FedMiD",
     "FedNMap",
+    "FedPD",
+    "FedProx",
+    "FedProxNonsmooth",
+    "FedSplit",
     "FederatedAlgorithm",
     "Identity",
+    "Mime",
+    "MimeLite",
     "NormSGD",
     "ProxSGD",
     "ProxSkip",
     "RandomK",
+    "Scaffnew",
     "Scaffold",
     "ScaffoldI",
     "ScaffoldM",

@@ -315,7 +315,7 @@ class Admin:
     def download(self, job: str, folder: Path) -> Path:
         """Fetch the outcome of a job: history.csv, model.safetensors, config.json, progress."""
         self._job("download", job, "-o", str(folder), "--force")
-        found = sorted(folder.rglob(f"{STATE}/{PROGRESS}"))
+        found = sorted((folder / job).rglob(f"{STATE}/{PROGRESS}"))
         if not found:
             raise CompositeFLError(f"the job {job} has left no outcome")
         return found[0].parent

@@ -139,8 +139,9 @@ def wait(engine: Engine, job: str, poll: float, look: Callable[[], bool]) -> str
     A job that its server forgot in a restart is listed as running for ever: it is aborted when
     the server is at work on nothing.
     """
-    idle, last = 0, time.monotonic()
+    idle, polls, last = 0, 0, time.monotonic()
     while True:
+        polls += 1
         end = time.monotonic() + poll
         while time.monotonic() < end and not look():
             time.sleep(0.2)
@@ -148,12 +149,14 @@ def wait(engine: Engine, job: str, poll: float, look: Callable[[], bool]) -> str
             state = engine.state(job)
             if state.startswith("FINISHED"):
                 return state
-            idle = idle + 1 if state == "RUNNING" and not engine.system()[1] else 0
-            if idle >= 2:
+            if idle or polls % 6 == 0:  # now and then, and again when there is a suspicion
+                idle = idle + 1 if state == "RUNNING" and not engine.system()[1] else 0
+            if idle > 2:
                 engine.abort(job)
                 return "the server was restarted"
             last = time.monotonic()
         except ConnectionError as error:
+            idle = 1  # the server may come back without the job
             if time.monotonic() - last > AWAY:
                 raise CompositeFLError(f"the server has been away for {AWAY:g} s: {error}") from error
 

@@ -1,0 +1,1 @@
+"""Its place puts this folder on the path, also for the tests in network/."""

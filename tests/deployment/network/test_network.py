@@ -1,0 +1,157 @@
+"""Real processes, mutual TLS, real faults. Each run ends where it should."""
+
+import os
+import signal
+
+import pytest
+
+pytest.importorskip("nvflare", reason="needs pip install 'compositefl[deploy]'")
+
+import psutil
+
+from deployment_cases import centralised, gap, lasso_data, simulate, text
+
+full = pytest.mark.full
+EXACT = 1e-12
+PATIENT = "[network]\nround_timeout = 60.0\nretry_wait = 0.5\nretries = 5\n"
+HASTY = "[network]\nround_timeout = 4.0\nretry_wait = 0.5\nretries = 5\nregroup_after = 4\n"
+LONG = text(rounds=400, eval_every=100, minimum_sites=3, network=PATIENT)
+
+
+@pytest.fixture(scope="module")
+def expected(net):
+    """Where an unbroken run ends: the simulation says it."""
+
+    def of(outcome):
+        return simulate(outcome.record.federation(), lasso_data()).params
+
+    return of
+
+
+def test_a_worker_killed_alone_is_continued_by_a_new_job(net, expected):
+    """FLARE aborts the whole job; the run ends as if nothing had happened."""
+    declared = text(rounds=8, eval_every=4, minimum_sites=4, network=PATIENT)
+    outcome = net.run("killed-worker", declared, {"east": {"round": 3, "kind": "kill worker"}})
+    assert outcome.jobs == 2
+    assert outcome.config["stopped"] == "rounds"
+    assert gap(outcome.params, expected(outcome)) < 1e-10
+    assert outcome.drift() < EXACT
+
+
+@full
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("nan", "NaN or infinity"),
+        ("inf", "NaN or infinity"),
+        ("shape", "has shape (7,), expected (8,)"),
+        ("dtype", "has type float32"),
+        ("round", "round 0 instead of 3"),
+        ("exception", "RuntimeError in the site's code"),
+        ("disk full", "No space left on device"),
+    ],
+)
+def test_a_bad_upload_is_refused_and_the_site_named(net, kind, reason):
+    declared = text(rounds=6, eval_every=3, minimum_sites=3, network=PATIENT)
+    name = "bad-" + kind.replace(" ", "-")
+    outcome = net.run(name, declared, {"south": {"round": 3, "kind": kind}})
+    assert outcome.jobs == 1 and outcome.config["rounds_run"] == 6
+    assert len(outcome.failures) == 1 and reason in outcome.failures[0]
+    assert outcome.failures[0].startswith("south round 3: ") and "42" not in outcome.failures[0]
+    assert outcome.drift() < EXACT
+
+
+@full
+def test_a_worker_killed_after_its_upload(net, expected):
+    declared = text(rounds=7, eval_every=7, minimum_sites=4, network=PATIENT)
+    fault = {"west": {"round": 3, "kind": "kill worker after its upload"}}
+    outcome = net.run("killed-after", declared, fault)
+    assert outcome.jobs == 2
+    assert gap(outcome.params, expected(outcome)) < 1e-10
+    assert outcome.drift() < EXACT
+
+
+@full
+def test_a_site_too_slow_for_the_timeout(net):
+    network = HASTY.replace("regroup_after = 4\n", "")
+    declared = LONG.replace(PATIENT, network)
+    outcome = net.run("slow", declared, {"north": {"round": 5, "kind": "slow"}})
+    assert outcome.jobs == 1
+    assert any(f.startswith("north round 5: ") and "timed out" in f for f in outcome.failures)
+    assert outcome.drift() < EXACT
+    assert gap(outcome.params["w"], centralised(lasso_data(), 0.05)) < 1e-6
+
+
+@full
+def test_a_whole_site_is_lost_and_comes_back(net):
+    """The others go on; a new job gathers all sites once it is back."""
+    declared = LONG.replace(PATIENT, HASTY).replace("regroup_after = 4", "regroup_after = 60")
+    record = net.submit("lost-site", declared, {"east": {"round": 5, "kind": "kill site"}})
+    net.wait_for_round(record, 8)
+    net.start("east")
+    outcome = net.follow(record)
+    assert outcome.jobs >= 2
+    assert any(f.startswith("east round 5: ") for f in outcome.failures)
+    assert outcome.drift() < EXACT
+    assert gap(outcome.params["w"], centralised(lasso_data(), 0.05)) < 1e-6
+
+
+@full
+def test_the_server_is_killed_and_restarted(net, expected):
+    declared = LONG.replace("minimum_sites = 3", "minimum_sites = 4").replace("400", "300")
+    record = net.submit("killed-server", declared)
+    net.wait_for_round(record, 20)
+    server = net.flare.running(net.nodes["localhost"])
+    for process in [*server.children(recursive=True), server]:
+        os.kill(process.pid, signal.SIGKILL)
+    psutil.wait_procs([server], timeout=10)
+    net.start("localhost")
+    net.wait_for({"north", "east", "south", "west"})
+    outcome = net.follow(record)
+    assert outcome.jobs >= 2
+    assert gap(outcome.params, expected(outcome)) < 1e-10
+    assert outcome.drift() < EXACT
+
+
+@full
+def test_a_site_that_joins_late(net):
+    """The job starts without it; the next one takes it in."""
+    net.flare.stop(net.nodes["west"], net.say)
+    declared = LONG.replace(PATIENT, HASTY).replace("regroup_after = 4", "regroup_after = 60")
+    record = net.submit("late", declared)
+    net.wait_for_round(record, 3)
+    net.start("west")
+    outcome = net.follow(record)
+    assert outcome.jobs >= 2
+    assert outcome.drift() < EXACT
+    assert gap(outcome.params["w"], centralised(lasso_data(), 0.05)) < 1e-6
+
+
+@full
+def test_a_site_refuses_a_federation_that_it_was_not_told_to_accept(net):
+    declared = text(rounds=3, eval_every=3, minimum_sites=3, seed=99, network=PATIENT)
+    outcome = net.run("refused", declared, accept={"north", "east", "south"})
+    assert outcome.config["rounds_run"] == 3
+    assert all("west has not been told to accept" in f for f in outcome.failures)
+    assert not (net.nodes["west"] / net.flare.STATE / "refused").exists()
+
+
+@full
+def test_shipped_code_is_refused(net):
+    """A job that brings its own classes does not run at any node."""
+    declared = text(rounds=2, eval_every=2, minimum_sites=3, network=PATIENT)
+    from compositefl.deployment import Federation
+
+    job = net.flare.write_job(Federation.parse(declared), "shipped", net.root / "jobs")
+    custom = job / "app" / "custom"
+    custom.mkdir()
+    (custom / "evil.py").write_text("raise SystemExit('ran')\n")
+    try:
+        state = net.admin.state(net.admin.submit(job))
+        for _ in range(20):
+            if state.startswith("FINISHED"):
+                break
+            state = net.admin.state(net.admin.submit(job))
+    except ConnectionError as error:
+        state = str(error)
+    assert "BYOC" in state or "not authorized" in state or "FINISHED:CAN'T_SCHEDULE" in state

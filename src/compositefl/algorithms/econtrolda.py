@@ -64,7 +64,8 @@ class EControlDA(Algorithm):
 
     def __post_init__(self) -> None:
         require_positive(lr=self.lr)
-        require_share(control_gain=self.control_gain)
+        if self.control_gain is not None:
+            require_share(control_gain=self.control_gain)
         _ = self.compress  # an unknown name is an error here
 
     def check(self) -> None:

@@ -63,9 +63,7 @@ class Plan:
         def one_round(algorithm: Algorithm, server: Any, client: Any, start: Any) -> Any:
             message = algorithm.broadcast(server)
             keys = {"key", "shared_key"}
-            extras = {
-                n: jax.random.key(0) if n in keys else Vector(start) for n in algorithm.needs
-            }
+            extras = {n: jax.random.key(0) if n in keys else Vector(start) for n in algorithm.needs}
             local = algorithm.begin(message, client, **extras)
             return message, algorithm.finish(local, jnp.int32(1))[0]
 
@@ -184,7 +182,9 @@ def _apply(function: Callable[..., Any], x: Any, batch: Any) -> Any:
 def _opening(
     program: Program, algorithm: Algorithm, samples: Any, info: ClientInfo, message: Any
 ) -> Any:
-    return Oracle(*program, True, samples, jax.random.key(0), info).full(algorithm.anchor(message))[1]
+    return Oracle(*program, True, samples, jax.random.key(0), info).full(algorithm.anchor(message))[
+        1
+    ]
 
 
 @partial(jax.jit, static_argnames="program")

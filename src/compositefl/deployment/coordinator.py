@@ -216,9 +216,7 @@ class Coordinator:
         mean = compute.weighted_mean([tree for _, tree in uploads.values()], weights)
         share = self.plan.dtype.type(sum(weights) / everything)
         with self.plan.precision():
-            server = jax.device_get(
-                compute.update(self.plan.algorithm, self.server, mean, share)
-            )
+            server = jax.device_get(compute.update(self.plan.algorithm, self.server, mean, share))
         if all(np.isfinite(a).all() for a in jax.tree.leaves(server)):
             self.server = server
         else:

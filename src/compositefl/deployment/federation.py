@@ -125,7 +125,9 @@ class Federation:
             if not isinstance(word, str) or not NAME.fullmatch(word):
                 raise CompositeFLError(f"{word!r} must be a name of letters, digits, '-', '_', '.'")
         if not self.sites or len(set(self.sites)) < len(self.sites):
-            raise CompositeFLError(f"sites={list(self.sites)} must be different names, at least one")
+            raise CompositeFLError(
+                f"sites={list(self.sites)} must be different names, at least one"
+            )
         require_integer(rounds=self.rounds)
         require_integer(minimum=0, seed=self.seed, minimum_sites=self.minimum_sites)
         if self.seed >= 2**32:
@@ -147,7 +149,7 @@ class Federation:
         for name in ("model", "algorithm"):
             table = getattr(self, name)
             if not isinstance(table, dict) or not isinstance(table.get("name"), str):
-                raise CompositeFLError(f"[{name}] needs a name, such as name = \"...\"")
+                raise CompositeFLError(f'[{name}] needs a name, such as name = "..."')
         self._check()
 
     def _check(self) -> None:

@@ -83,7 +83,10 @@ class Server:
         federation = Federation.parse(self.federation)
         folder = Path(collab.workspace.get_root_dir()) / STATE
         outcome = Path(collab.workspace.get_run_dir(collab.fl_ctx.get_job_id())) / STATE
-        here, there = write_progress(folder / self.run / PROGRESS), write_progress(outcome / PROGRESS)
+        here, there = (
+            write_progress(folder / self.run / PROGRESS),
+            write_progress(outcome / PROGRESS),
+        )
 
         def report(event: dict[str, Any]) -> None:
             here(event)

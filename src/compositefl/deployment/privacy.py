@@ -51,7 +51,9 @@ def epsilon(privacy: Privacy, uploads: int) -> float:
         import dp_accounting
         from dp_accounting.rdp import RdpAccountant
     except ImportError:
-        raise CompositeFLError("the privacy loss needs pip install 'compositefl[privacy]'") from None
+        raise CompositeFLError(
+            "the privacy loss needs pip install 'compositefl[privacy]'"
+        ) from None
     accountant = RdpAccountant()
     event = dp_accounting.GaussianDpEvent(privacy.noise / 2)  # sensitivity 2 * clip
     accountant.compose(dp_accounting.SelfComposedDpEvent(event, uploads))

@@ -158,7 +158,9 @@ def wait(engine: Engine, job: str, poll: float, look: Callable[[], bool]) -> str
         except ConnectionError as error:
             idle = 1  # the server may come back without the job
             if time.monotonic() - last > AWAY:
-                raise CompositeFLError(f"the server has been away for {AWAY:g} s: {error}") from error
+                raise CompositeFLError(
+                    f"the server has been away for {AWAY:g} s: {error}"
+                ) from error
 
 
 def _outcome(engine: Engine, run: RunFolder, job: str) -> tuple[dict[str, Any] | None, int]:

@@ -33,7 +33,8 @@ class FedCanon(FederatedAlgorithm):
 
     The paper's beta is local_lr and its alpha is eta_hat = local_lr * server_lr * local_steps.
     The correction c_i + v - v_i of the paper is v - h_i with h_i the client's mean gradient. With
-    Q > 1 it stops at a distance proportional to beta from the solution.
+    Q > 1 it stops at a distance proportional to beta from the solution. The paper's pseudo-code has
+    all clients in every round; the (h_i, v) form, like SCAFFOLD's, also works with some of them.
     """
 
     paper = "Zhou et al. (2025)"

@@ -29,7 +29,7 @@ class ZA1(FederatedAlgorithm):
 
     The start `params` is xbar_1, the pre-prox point. Prox parameters: eta_hat on the server and
     l*eta_a at local step l, so both eta_hat and Q*eta_a must stay below 1/rho (the paper has
-    convex phi).
+    convex phi). The paper treats full participation only, and the method needs it.
     """
 
     paper = "Zhang, Hu, Johansson (2026), Algorithm 1"

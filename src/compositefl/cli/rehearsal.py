@@ -1,5 +1,6 @@
 """`compositefl deploy try`: a whole federation on one machine, in real processes."""
 
+import dataclasses
 import json
 import shutil
 import socket
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from rich.table import Table
 from safetensors.numpy import load_file
 
@@ -51,8 +53,6 @@ NUMBERS: dict[str, Any] = {
 
 def declare(sites: int, rounds: int, algorithm: str, seed: int) -> Federation:
     """The federation: digits, a small network, an elastic net."""
-    import dataclasses
-
     require_integer(sites=sites, rounds=rounds)
     cls = cfl.algorithms.ALGORITHMS.get(algorithm)
     known = {f.name for f in dataclasses.fields(cls)} if cls is not None else set()  # type: ignore[arg-type]
@@ -128,10 +128,9 @@ def _deployed(federation: Federation, root: Path, clients: Any, parts: list[Any]
     try:
         for kit in nodes.values():
             flare.start(kit)
-        everyone = {"sites": federation.sites, "admin": admin}
-        _wait_for_sites(**everyone)
+        _wait_for_sites(federation.sites, admin)
         supervise.submit(admin, run, federation, flare.write_job, print)
-        return supervise.follow(admin, run, flare.write_job, print, look=_Watcher(progress))
+        return supervise.follow(admin, run, flare.write_job, print, look=Watcher(progress))
     finally:
         for kit in nodes.values():
             flare.stop(kit)
@@ -149,7 +148,7 @@ def _wait_for_sites(sites: tuple[str, ...], admin: flare.Admin, patience: float 
     raise CompositeFLError(f"the sites did not connect within {patience:g} seconds")
 
 
-class _Watcher:
+class Watcher:
     """Shows the progress file as it grows; true once the run has stopped."""
 
     def __init__(self, path: Path):
@@ -192,8 +191,6 @@ def _simulated(federation: Federation, clients: Any, test: Any) -> cfl.Result:
 
 def _compare(outcome: Path, simulated: cfl.Result) -> float:
     """Print both results; the largest difference between the parameters."""
-    import pandas as pd
-
     mine, theirs = pd.read_csv(outcome / "history.csv").iloc[-1], simulated.history.iloc[-1]
     table = Table(title=f"after {int(mine['round'])} rounds")
     for column in ("", "network", "simulation"):

@@ -1,8 +1,7 @@
-"""The server: calls the sites, checks what they send, updates, judges, keeps everything on disk."""
+"""The server of a run: calls the sites round after round, and keeps everything on disk."""
 
 import json
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,28 +15,17 @@ from compositefl.accounting import round_cost
 from compositefl.checkpoint import Checkpoint
 from compositefl.deployment import compute
 from compositefl.deployment.compute import Plan
+from compositefl.deployment.exchange import Answer, Exchange, Report
 from compositefl.deployment.federation import Federation
-from compositefl.deployment.messages import (
-    SLACK,
-    Message,
-    NotFinite,
-    decode,
-    encode,
-    pack,
-    tree_bytes,
-    unpack,
-    value,
-)
+from compositefl.deployment.judge import Judge
+from compositefl.deployment.messages import pack
+from compositefl.deployment.privacy import epsilon
 from compositefl.deployment.roster import Member, Roster
 from compositefl.deployment.store import sync_folder
-from compositefl.deployment.transport import Failure, Transport
-from compositefl.errors import CompositeFLError
+from compositefl.deployment.transport import Transport
 from compositefl.result import Result
-from compositefl.run import METRICS
 from compositefl.vector import Vector, unwrap
 
-Report = Callable[[dict[str, Any]], None]
-LARGEST = 2**53  # of the plain numbers that a site may send
 FINAL = ("rounds", "tolerance", "diverged")  # reasons to stop after which nothing is left to do
 
 
@@ -69,8 +57,12 @@ class Coordinator:
         self.round = 0
         self.seconds = 0.0
         self.history: list[dict[str, Any]] = []
-        self.work = {"visits": 0, "steps": 0, "bytes_sent": 0, "bytes_received": 0}
+        self.visits = self.steps = 0
         self.diverged = 0  # the round that left the finite numbers, 0 for none
+        self.exchange = Exchange(
+            federation, run, transport, self.roster, lambda event: self.report(event)
+        )
+        self.judge = Judge(self.plan, self.exchange, self._weights)
         if self.path.exists():
             self._restore()
 
@@ -88,7 +80,7 @@ class Coordinator:
 
     def result(self, stopped: str) -> Result:
         """The outcome so far. The sites' private states stay with them."""
-        config = {
+        config: dict[str, Any] = {
             "federation": self.federation.hash,
             "run": self.name,
             "algorithm": repr(self.federation.make_algorithm()),
@@ -96,8 +88,6 @@ class Coordinator:
             "sites": list(self.federation.sites),
         }
         if self.federation.privacy is not None:
-            from compositefl.deployment.privacy import epsilon
-
             most = max(m.uploads for m in self.roster.members.values())
             privacy = self.federation.privacy
             config |= {"epsilon": epsilon(privacy, most), "delta": privacy.delta}
@@ -117,9 +107,8 @@ class Coordinator:
         with self.plan.precision():
             return jax.device_get(compute.model(self.plan.algorithm, self.server))
 
-    # --- one round -------------------------------------------------------------------------
-
     def _enough(self) -> str:
+        """The reason to stop now, or nothing."""
         if self.diverged:
             return "diverged"
         tolerance, last = self.federation.tolerance, self.history[-1] if self.history else None
@@ -139,7 +128,7 @@ class Coordinator:
         """Advance by one round, or say why that is not possible now."""
         began = time.perf_counter()
         t, network = self.round, self.federation.network
-        uploads: dict[str, Any] = {}
+        uploads: dict[str, Answer] = {}
         for attempt in range(network.retries + 1):
             if attempt:
                 time.sleep(network.retry_wait)
@@ -164,74 +153,49 @@ class Coordinator:
     def _gather(self, everyone: bool = False) -> list[str]:
         """Sites that can be called now; greets those that have not joined."""
         sites = self.roster.to_call(self.round, everyone or not self.round)
-        new = [site for site in sites if not self.roster.members[site].joined]
-        if new:
-            payload = encode({"federation": self.federation.text, "run": self.name})
-            answers = self._call(new, "hello", payload, self.federation.network.join_timeout, SLACK)
-            for site, answer in answers.items():
-                self._welcome(site, answer)
-        ready = self.roster.joined(sites)
-        if self.federation.weights == "size":
-            unknown = [s for s, m in self.roster.members.items() if not m.samples]
-            return [] if unknown else ready  # the weights need every size once
-        return ready
+        self.exchange.greet(self.round, [s for s in sites if not self.roster.members[s].joined])
+        known = all(member.samples for member in self.roster.members.values())
+        if self.federation.weights == "size" and not known:
+            return []  # the weights need every size once
+        return self.roster.joined(sites)
 
-    def _welcome(self, site: str, answer: Message) -> None:
-        member = self.roster.members[site]
-        try:
-            self._check_sender(answer, site, None)
-            samples = value(answer, "samples", int)
-            if not 0 < samples < LARGEST:
-                raise CompositeFLError(f"its answer has samples={samples}")
-        except CompositeFLError as error:
-            self._refuse(site, "hello", Failure(f"refused: {error}"))
-            return
-        member.joined, member.samples = True, samples
-        self.report({"event": "joined", "round": self.round, "site": site})
-
-    def _collect(self, t: int, sites: list[str]) -> tuple[dict[str, Any], list[str]]:
+    def _collect(self, t: int, sites: list[str]) -> tuple[dict[str, Answer], list[str]]:
         """The uploads that may be used, and the sites that sent NaN or infinity."""
         with self.plan.precision():
             content = jax.device_get(compute.broadcast(self.plan.algorithm, self.server))
-        arrays = pack("message", content)
-        shapes, network = self.plan.shapes, self.federation.network
+        arrays, shapes = pack("message", content), self.plan.shapes
         sick: list[str] = []
         if "mean_full_gradient" in self.plan.algorithm.needs:
-            got = self._ask(
-                t, sites, "open", arrays, network.round_timeout, "gradient", Vector(shapes.params)
-            )
+            like = Vector(shapes.params)
+            got = self.exchange.ask(t, sites, "open", arrays, "gradient", like, sick)
             sites = list(got)
             if len(sites) < self.minimum:
                 return {}, sick
-            gradients = [tree for _, tree in got.values()]
+            gradients = [answer.tree for answer in got.values()]
             arrays |= pack("mean", compute.weighted_mean(gradients, self._weights(sites)))
-        uploads = self._ask(
-            t, sites, "round", arrays, network.round_timeout, "upload", shapes.upload, sick
-        )
+        uploads = self.exchange.ask(t, sites, "round", arrays, "upload", shapes.upload, sick)
         return uploads, sick
 
-    def _update(self, t: int, uploads: dict[str, Any]) -> None:
-        sites = list(uploads)
-        weights, everything = self._weights(sites), sum(self._weights(list(self.roster.members)))
-        mean = compute.weighted_mean([tree for _, tree in uploads.values()], weights)
-        share = self.plan.dtype.type(sum(weights) / everything)
+    def _update(self, t: int, uploads: dict[str, Answer]) -> None:
+        weights, everything = self._weights(list(uploads)), self._weights(list(self.roster.members))
+        mean = compute.weighted_mean([answer.tree for answer in uploads.values()], weights)
+        share = self.plan.dtype.type(sum(weights) / sum(everything))
         with self.plan.precision():
             server = jax.device_get(compute.update(self.plan.algorithm, self.server, mean, share))
         if all(np.isfinite(a).all() for a in jax.tree.leaves(server)):
             self.server = server
         else:
             self.diverged = t + 1  # the server keeps the state of its last finite round
-        self.roster.close_round(t, {s: value(m, "uploads", int) for s, (m, _) in uploads.items()})
-        self.work["visits"] += len(uploads)
-        self.work["steps"] += sum(value(m, "steps", int) for m, _ in uploads.values())
+        self.roster.close_round(t, {s: a.number("uploads") for s, a in uploads.items()})
+        self.visits += len(uploads)
+        self.steps += sum(answer.number("steps") for answer in uploads.values())
         self.round = t + 1
 
     def _weights(self, sites: list[str]) -> list[float]:
+        """The weights of some sites in f."""
         if self.federation.weights == "uniform":
             return [1.0] * len(sites)
         return [float(self.roster.members[site].samples) for site in sites]
-
-    # --- evaluation ------------------------------------------------------------------------
 
     def _evaluation_due(self) -> bool:
         every, t = self.federation.every, self.round
@@ -241,149 +205,35 @@ class Coordinator:
 
     def _evaluate(self) -> None:
         """A row of the history from what the sites send; saves."""
-        federation, plan = self.federation, self.plan
-        gamma = plan.dtype.type(federation.eval_gamma)
-        x = self.model()
-        row: dict[str, Any] = {"round": self.round, "trial": 0}
-        got = self._full_gradient(x, self._gather(), accuracy=True)
-        measured: dict[str, Any] = {name: float("nan") for name in METRICS[:4]}
-        if got:
-            loss, gradient = self._mean_gradient(got)
-            phi = plan.algorithm.regularizer
-            with plan.precision():
-                x_z = jax.device_get(compute.prox_point(phi, gamma, x, gradient))
-            again = self._full_gradient(x_z, list(got), accuracy=False)
-            with plan.precision():
-                same = again.keys() == got.keys()
-                gradient_z = self._mean_gradient(again)[1] if same else gradient
-                measured = jax.device_get(
-                    compute.stationarity(phi, gamma, x, loss, gradient, gradient_z)
-                )
-            if not same:
-                measured["normal_map_sq"] = float("nan")
-            tests = sum(value(m, "tests", int) for m, _ in got.values())
-            if tests:
-                right = sum(value(m, "right", float) for m, _ in got.values())
-                measured["accuracy"] = right / tests
-        row |= {name: float(measured[name]) for name in METRICS if name in measured}
-        visits, steps, cost = self.work["visits"], self.work["steps"], self.cost
-        row |= {
+        measured, sites = self.judge.measure(self.round, self.model(), self._gather())
+        visits, steps, cost = self.visits, self.steps, self.cost
+        row = {
+            "round": self.round,
+            "trial": 0,
+            **measured,
             "gradients": visits * cost.gradients_visit + steps * cost.gradients_step,
             "prox_clients": visits * cost.prox_visit + steps * cost.prox_step,
             "prox_server": self.round * cost.prox_server,
             "bytes_up": visits * cost.bytes_up,
             "bytes_down": visits * cost.bytes_down,
             "seconds": self.seconds,
-            "sites": len(got),  # that these numbers come from
-            "bytes_sent": self.work["bytes_sent"],
-            "bytes_received": self.work["bytes_received"],
+            "sites": sites,  # that these numbers come from
+            "bytes_sent": self.exchange.bytes_sent,  # all messages, evaluations too
+            "bytes_received": self.exchange.bytes_received,
         }
         self.history.append(row)
         self._save()
         self.report({"event": "evaluation", **row})
 
-    def _full_gradient(self, x: Vector, sites: list[str], accuracy: bool) -> dict[str, Any]:
-        like = Vector(self.plan.shapes.params)
-        timeout = self.federation.network.round_timeout
-        arrays = pack("x", x)
-        return self._ask(
-            self.round, sites, "evaluate", arrays, timeout, "gradient", like, accuracy=accuracy
-        )
-
-    def _mean_gradient(self, got: dict[str, Any]) -> tuple[Any, Vector]:
-        weights = self._weights(list(got))
-        losses = np.array([value(m, "loss", float) for m, _ in got.values()])
-        mean = float(losses @ np.array(weights) / sum(weights))
-        gradient = compute.weighted_mean([tree for _, tree in got.values()], weights)
-        return self.plan.dtype.type(mean), gradient
-
-    # --- calls -----------------------------------------------------------------------------
-
-    def _ask(
-        self,
-        t: int,
-        sites: list[str],
-        method: str,
-        arrays: dict[str, np.ndarray],
-        timeout: float,
-        prefix: str,
-        like: Any,
-        sick: list[str] | None = None,
-        **more: Any,
-    ) -> dict[str, tuple[Message, Any]]:
-        """Call the sites; the answers that are what they should be, in the order of the sites."""
-        about = {
-            "federation": self.federation.hash,
-            "run": self.name,
-            "round": t,
-            "accepted": self.roster.accepted(),
-            **more,
-        }
-        limit = min(self.federation.network.limit, tree_bytes(like) + SLACK)
-        answers = self._call(sites, method, encode(about, arrays), timeout, limit)
-        good: dict[str, tuple[Message, Any]] = {}
-        for site in sites:
-            if site not in answers:
-                continue
-            message = answers[site]
-            try:
-                self._check_sender(message, site, t)
-                for name, kind in _NUMBERS[method]:
-                    if not abs(value(message, name, kind)) < LARGEST:
-                        raise NotFinite(f"{name} is NaN, infinite or too large")
-                good[site] = (message, unpack(prefix, message.arrays, like, finite=True))
-            except CompositeFLError as error:
-                if sick is not None and isinstance(error, NotFinite):
-                    sick.append(site)
-                self._refuse(site, method, Failure(f"refused: {error}"))
-        return good
-
-    def _check_sender(self, message: Message, site: str, t: int | None) -> None:
-        expected = {"federation": self.federation.hash, "run": self.name, "site": site, "round": t}
-        for name, mine in expected.items():
-            if message.values.get(name) != mine:
-                raise CompositeFLError(
-                    f"its answer has {name} {message.values.get(name)!r} instead of {mine!r}"
-                )
-
-    def _call(
-        self, sites: list[str], method: str, payload: bytes, timeout: float, limit: int
-    ) -> dict[str, Message]:
-        """Decoded answers; failures are noted with the name of the site."""
-        answers: dict[str, Message] = {}
-        if not sites:
-            return answers
-        self.work["bytes_sent"] += len(payload) * len(sites)
-        for site, answer in self.transport.call(sites, method, payload, timeout).items():
-            if isinstance(answer, Failure):
-                self._refuse(site, method, answer)
-                continue
-            self.work["bytes_received"] += len(answer)
-            try:
-                answers[site] = decode(answer, limit)
-                self.roster.heard(site)
-            except CompositeFLError as error:
-                self._refuse(site, method, Failure(f"refused: {error}"))
-        return answers
-
-    def _refuse(self, site: str, method: str, failure: Failure) -> None:
-        self.roster.failed(site, self.round, failure.lost)
-        self.report(
-            {
-                "event": "failure",
-                "round": self.round,
-                "site": site,
-                "call": method,
-                "reason": failure.reason,
-            }
-        )
-
-    # --- disk ------------------------------------------------------------------------------
-
     def _save(self) -> None:
         """Write everything that a restarted server needs."""
-        about = {"roster": {s: asdict(m) for s, m in self.roster.members.items()}}
-        about |= {"work": self.work, "diverged": self.diverged, "rows": self.history}
+        about: dict[str, Any] = {
+            "roster": {site: asdict(member) for site, member in self.roster.members.items()},
+            "work": [self.visits, self.steps],
+            "bytes": [self.exchange.bytes_sent, self.exchange.bytes_received],
+            "diverged": self.diverged,
+            "rows": self.history,
+        }
         now = Checkpoint(self.server, self.round, self.seconds, [about])
         checkpoint.save(self.path, self._fingerprint(), now)
         sync_folder(self.path.parent)
@@ -392,21 +242,15 @@ class Coordinator:
         saved = checkpoint.load(self.path, self._fingerprint(), self.server)
         (about,) = saved.history
         self.server, self.round, self.seconds = saved.state, saved.round, saved.seconds
-        self.history, self.work = about["rows"], about["work"]
-        self.diverged = about["diverged"]
+        self.history, self.diverged = about["rows"], about["diverged"]
+        self.visits, self.steps = about["work"]
+        self.exchange.bytes_sent, self.exchange.bytes_received = about["bytes"]
+        fresh = {"joined": False, "lost": 0, "rests_until": 0, "absent": 0}
         for site, member in about["roster"].items():
-            fresh = {"joined": False, "lost": 0, "rests_until": 0, "absent": 0}
             self.roster.members[site] = Member(**(member | fresh))
 
     def _fingerprint(self) -> dict[str, Any]:
         return {"federation": self.federation.hash, "run": self.name}
-
-
-_NUMBERS: dict[str, tuple[tuple[str, type], ...]] = {
-    "open": (),
-    "round": (("steps", int), ("uploads", int)),
-    "evaluate": (("loss", float), ("tests", int), ("right", float)),
-}
 
 
 def write_progress(path: Path) -> Report:

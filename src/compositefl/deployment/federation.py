@@ -36,6 +36,7 @@ class Network:
 
     round_timeout: float = 600.0  # for a site's answer to a round
     join_timeout: float = 120.0  # for a site that loads its data
+    probe_timeout: float = 5.0  # for a lost site that may be back; the others wait so long
     retry_wait: float = 5.0  # before a round with too few answers is tried again
     retries: int = 10  # how often, before the run stops and waits to be resumed
     regroup_after: int = 0  # rounds with a lost site before a new job gathers all; 0: never
@@ -43,6 +44,7 @@ class Network:
 
     def __post_init__(self) -> None:
         require_positive(round_timeout=self.round_timeout, join_timeout=self.join_timeout)
+        require_positive(probe_timeout=self.probe_timeout)
         require_nonnegative(retry_wait=self.retry_wait)
         require_integer(minimum=0, retries=self.retries, regroup_after=self.regroup_after)
         require_integer(largest_message_mb=self.largest_message_mb)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +152,7 @@ def provision(
     Every kit gets a policy that refuses shipped code and names the few classes that a job may use.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    people = [
+    people: list[dict[str, Any]] = [
         {"name": host, "type": "server", "org": SERVER_ORG, "fed_learn_port": port},
         *({"name": s, "type": "client", "org": _org(s)} for s in federation.sites),
         {"name": ADMIN, "type": "admin", "org": SERVER_ORG, "role": "lead"},
@@ -179,7 +180,7 @@ def provision(
     path.write_text(json.dumps(project, indent=2) + "\n")  # JSON is YAML
     _nvflare(["provision", "-p", str(path), "-w", str(folder), "--force"], say, 120)
     made = sorted((folder / federation.name).glob("prod_*"))[-1]
-    kits = {person["name"]: made / str(person["name"]) for person in people}
+    kits = {person["name"]: made / person["name"] for person in people}
     for name, kit in kits.items():
         if name != ADMIN:
             _set_policy(kit)
@@ -259,17 +260,12 @@ def stop(kit: Path, say: Say = print, patience: float = 10.0) -> None:
         family = [process, *process.children(recursive=True)]
         say(f"$ kill {' '.join(str(p.pid) for p in family)}   # {kit.name}")
         for member in family:
-            _signal(member.terminate)
+            with suppress(psutil.NoSuchProcess):
+                member.terminate()
         for member in psutil.wait_procs(family, timeout=patience)[1]:
-            _signal(member.kill)
+            with suppress(psutil.NoSuchProcess):
+                member.kill()
     (kit / "node.pid").unlink(missing_ok=True)
-
-
-def _signal(send: Callable[[], None]) -> None:
-    try:
-        send()
-    except psutil.NoSuchProcess:
-        pass
 
 
 def _nvflare(words: list[str], say: Say, timeout: float) -> str:

@@ -97,7 +97,10 @@ def _columns(name: str, path: Path, table: dict[str, Any]) -> tuple[np.ndarray, 
 
     if path.suffix not in (".csv", ".parquet"):
         raise CompositeFLError(f"[{name}] file={path.name} must end in .csv, .parquet or .npz")
-    frame = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+    try:
+        frame = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+    except ImportError:
+        raise CompositeFLError("Parquet files need pip install 'compositefl[deploy]'") from None
     features = table["x"] if isinstance(table["x"], list) else [table["x"]]
     missing = [c for c in (*features, table["y"]) if c not in frame.columns]
     if missing:

@@ -3,9 +3,9 @@
 A second engine is a second class with these two methods.
 """
 
-import time
+import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from typing import NamedTuple, Protocol
 
 from compositefl.errors import CompositeFLError
@@ -45,12 +45,14 @@ class InProcess:
     def __init__(self, handlers: Mapping[str, Handler], fault: Fault | None = None):
         self.handlers = dict(handlers)
         self.fault = fault
-        self._threads = ThreadPoolExecutor(max_workers=4 * max(1, len(self.handlers)))
 
     def call(
         self, sites: Iterable[str], method: str, payload: bytes, timeout: float
     ) -> dict[str, bytes | Failure]:
-        running = {site: self._threads.submit(self._one, site, method, payload) for site in sites}
+        running: dict[str, Future[bytes]] = {site: Future() for site in sites}
+        for site, future in running.items():
+            work = (future, site, method, payload)
+            threading.Thread(target=self._serve, args=work, daemon=True).start()
         wait(running.values(), timeout)
         answers: dict[str, bytes | Failure] = {}
         for site, future in running.items():
@@ -63,7 +65,13 @@ class InProcess:
         return answers
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self.handlers.clear()
+
+    def _serve(self, future: Future[bytes], site: str, method: str, payload: bytes) -> None:
+        try:
+            future.set_result(self._one(site, method, payload))
+        except BaseException as error:
+            future.set_exception(error)
 
     def _one(self, site: str, method: str, payload: bytes) -> bytes:
         handler = self.handlers.get(site)
@@ -84,13 +92,3 @@ def failure_text(error: BaseException) -> str:
     if isinstance(error, OSError):
         return f"{type(error).__name__}: {error.strerror or error}"
     return f"{type(error).__name__} in the site's code; see its log"
-
-
-def wait_until(condition: Callable[[], bool], timeout: float, every: float = 0.2) -> bool:
-    """Whether the condition became true in time."""
-    end = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(every)
-    return True

@@ -80,7 +80,7 @@ def fig2_settings(quick: bool) -> list[Setting]:
     """The same for `quick`: it takes seconds."""
     settings = []
     for q, rounds in ((1, 1500), (10, 300)):
-        steps = dict(local_steps=q, local_lr=4.0, server_lr=15.0)
+        steps: dict[str, Any] = dict(local_steps=q, local_lr=4.0, server_lr=15.0)
         eta_hat = 60.0 * q
         algorithms: dict[str, Algorithm] = {
             "ZA1": ZA1(**steps),
@@ -175,7 +175,7 @@ def fig2_judge(table: pd.DataFrame) -> list[Verdict]:
 
 def fig3_settings(quick: bool) -> list[Setting]:
     q = 20
-    steps = dict(local_steps=q, local_lr=2.0, server_lr=8.0)
+    steps: dict[str, Any] = dict(local_steps=q, local_lr=2.0, server_lr=8.0)
     eta_hat = 320.0
     algorithms: dict[str, Algorithm] = {
         "ZA1": ZA1(**steps),
@@ -251,7 +251,7 @@ def fig4_measure(quick: bool) -> pd.DataFrame:
     rounds, every, trials = (20, 10, 1) if quick else (300, 15, 2)
     tables = []
     for q in (5,) if quick else (5, 10):
-        steps = dict(local_steps=q, local_lr=0.005, server_lr=1.0)
+        steps: dict[str, Any] = dict(local_steps=q, local_lr=0.005, server_lr=1.0)
         algorithms: dict[str, Algorithm] = {
             "ZA1": ZA1(**steps),
             "FedDA": FedDA(**steps),

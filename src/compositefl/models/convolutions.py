@@ -11,6 +11,7 @@ a function of (parameters, batch). It is no longer a mean over samples: a model 
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -55,6 +56,24 @@ def windows(x: jax.Array, kernel: int, stride: int, fill: float = 0.0) -> list[j
     ]
 
 
+def convolve(x: jax.Array, kernel: jax.Array, stride: int, depthwise: bool) -> jax.Array:
+    """The convolution of images, with window // 2 zeros around them.
+
+    kernel (window, window, channels in, channels out), or (window, window, 1, channels) for a
+    depthwise one: each channel with its own kernel.
+    """
+    _, height, width, _ = x.shape
+    window, channels = kernel.shape[0], kernel.shape[-1]
+    rows, columns = (reach(n, window, stride) for n in (height, width))
+    kernel = kernel[rows.start : rows.stop, columns.start : columns.stop]
+    seen = windows(x, window, stride)
+    if depthwise:
+        weights = kernel.reshape(len(seen), channels)
+        return functools.reduce(jnp.add, [a * w for a, w in zip(seen, weights, strict=True)])
+    patches = seen[0] if len(seen) == 1 else jnp.concatenate(seen, axis=-1)
+    return patches @ kernel.reshape(-1, channels)
+
+
 @dataclasses.dataclass(frozen=True)
 class BatchNorm:
     """scale * (x - mean) / sqrt(variance + epsilon) + bias, over samples, height and width."""
@@ -75,11 +94,7 @@ class BatchNorm:
 
 @dataclasses.dataclass(frozen=True)
 class ConvNorm:
-    """A convolution without bias, batch normalisation, a function of each entry.
-
-    kernel (window, window, channels in, channels out), or (window, window, 1, channels) if
-    depthwise. The image is padded with window // 2 zeros on each side.
-    """
+    """A convolution without bias (`convolve`), batch normalisation, a function of each entry."""
 
     channels: int
     window: int = 1
@@ -99,18 +114,8 @@ class ConvNorm:
         return {"kernel": kernel, "norm": norm}, (*out, self.channels)
 
     def apply(self, params: Any, x: jax.Array) -> jax.Array:
-        _, height, width, _ = x.shape
-        rows, columns = (reach(n, self.window, self.stride) for n in (height, width))
-        kernel = params["kernel"][rows.start : rows.stop, columns.start : columns.stop]
-        seen = windows(x, self.window, self.stride)
-        if self.depthwise:
-            weights = kernel.reshape(len(seen), self.channels)
-            out = sum(part * weight for part, weight in zip(seen, weights, strict=True))
-        else:
-            patches = seen[0] if len(seen) == 1 else jnp.concatenate(seen, axis=-1)
-            out = patches @ kernel.reshape(-1, self.channels)
-        out = BatchNorm(self.epsilon).apply(params["norm"], out)
-        return FUNCTIONS[self.function](out)
+        out = convolve(x, params["kernel"], self.stride, self.depthwise)
+        return FUNCTIONS[self.function](BatchNorm(self.epsilon).apply(params["norm"], out))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +148,8 @@ class SqueezeExcite:
         return x * factor[:, None, None]
 
     def _layers(self, channels: int) -> tuple[Linear, Linear]:
-        return tuple(Linear(n, deviation=math.sqrt(2 / n)) for n in (self.units, channels))
+        squeeze = Linear(self.units, deviation=math.sqrt(2 / self.units))
+        return squeeze, Linear(channels, deviation=math.sqrt(2 / channels))
 
 
 @dataclasses.dataclass(frozen=True)

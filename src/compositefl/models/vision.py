@@ -6,6 +6,10 @@ evaluate whole batches. The scale and bias of a normalisation are parameters und
 "block3/expand/norm/scale"; `ByName({"*/norm/*": Zero(), "*": L1(1e-4)})` leaves them unpenalised.
 """
 
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
 from compositefl.errors import CompositeFLError, require_integer
 from compositefl.models.base import Model, cross_entropy, from_network
 from compositefl.models.convolutions import (
@@ -41,36 +45,40 @@ def mobilenet_v3_small(classes: int = 10) -> Model:
 
     As in torchvision, without its dropout: the loss is a function of parameters and batch alone.
     """
+    return mobilenet("mobilenet-v3-small", MOBILENET_V3_SMALL, classes)
+
+
+def mobilenet(name: str, blocks: Sequence[tuple[Any, ...]], classes: int) -> Model:
+    """A network of these blocks, rows as in `MOBILENET_V3_SMALL`, for 32x32x3 inputs."""
     require_integer(2, classes=classes)
-    norm = {"epsilon": 1e-3}
-    network = Network(
-        (32, 32, 3),
-        (
-            ConvNorm(16, 3, 2, function="hardswish", **norm),
-            *(_inverted_residual(*row) for row in MOBILENET_V3_SMALL),
-            ConvNorm(576, function="hardswish", **norm),
-            GlobalMean(),
-            Linear(1024),
-            Function("hardswish"),
-            Linear(int(classes)),
-        ),
+    *_, (_, _, _, last, _, _, _) = blocks
+    layers = (
+        thin(16, 3, 2, function="hardswish"),
+        *(_inverted_residual(*row) for row in blocks),
+        thin(6 * last, function="hardswish"),
+        GlobalMean(),
+        Linear(1024),
+        Function("hardswish"),
+        Linear(int(classes)),
     )
-    return from_network("mobilenet-v3-small", network, cross_entropy, int(classes), coupled=True)
+    network = Network((32, 32, 3), layers)
+    return from_network(name, network, cross_entropy, int(classes), coupled=True)
+
+
+thin = partial(ConvNorm, epsilon=1e-3)
 
 
 def _inverted_residual(
     inputs: int, window: int, expanded: int, outputs: int, squeeze: bool, function: str, stride: int
 ) -> Residual:
     """Expand by a 1x1 convolution, a depthwise one, squeeze-excitation, project by a 1x1 one."""
-    norm = {"epsilon": 1e-3}
-    parts = []
+    parts: list[tuple[str, Any]] = []
     if expanded != inputs:
-        parts.append(("expand", ConvNorm(expanded, function=function, **norm)))
-    depthwise = ConvNorm(expanded, window, stride, depthwise=True, function=function, **norm)
-    parts.append(("depthwise", depthwise))
+        parts.append(("expand", thin(expanded, function=function)))
+    parts.append(("depthwise", thin(expanded, window, stride, True, function)))
     if squeeze:
         parts.append(("excitation", SqueezeExcite(_multiple_of_8(expanded // 4))))
-    parts.append(("project", ConvNorm(outputs, **norm)))
+    parts.append(("project", thin(outputs)))
     return Residual(tuple(parts), skip=stride == 1 and inputs == outputs)
 
 

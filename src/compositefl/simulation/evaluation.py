@@ -59,9 +59,7 @@ def mean_accuracy(accuracy: Callable[[Any, Any], Any], x: Any, test: Any) -> jax
     if isinstance(accuracy, Coupled):
         share = lambda batch, w: accuracy(x, batch) * jnp.sum(w)  # noqa: E731
         return sum_over_samples(share, samples, weight, accuracy.size)
-    return sum_over_samples(
-        lambda batch, w: weighted_loss(accuracy, x, batch, w), samples, weight
-    )
+    return sum_over_samples(lambda batch, w: weighted_loss(accuracy, x, batch, w), samples, weight)
 
 
 def _evaluate(

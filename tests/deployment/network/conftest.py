@@ -33,9 +33,10 @@ class Net:
     """A provisioned federation with its nodes, and runs of lasso federations on it."""
 
     def __init__(self, root):
+        from deployment_cases import text
+
         from compositefl.cli.rehearsal import free_port
         from compositefl.deployment import Federation, flare
-        from deployment_cases import text
 
         self.flare, self.root = flare, root
         self.first = Federation.parse(text())
@@ -48,9 +49,15 @@ class Net:
         print(line, file=sys.stderr)
 
     def start(self, *names):
+        """Start nodes and wait until they are connected."""
         for name in names:
             self.flare.start(self.nodes[name], self.say)
-        self.wait_for(set(self.nodes) - {"localhost"} if len(names) > 1 else set(names))
+        if names:
+            self.wait_for(set(names))
+
+    def heal(self):
+        """Start what an earlier test has left dead."""
+        self.start(*(n for n, kit in self.nodes.items() if self.flare.running(kit) is None))
 
     def wait_for(self, sites, patience=90):
         end = time.monotonic() + patience
@@ -67,10 +74,12 @@ class Net:
         for kit in self.nodes.values():
             self.flare.stop(kit, self.say)
 
-    def submit(self, run, declared, faults=None, accept=None):
+    def submit(self, run, declared, faults=None, accept=None, heal=True):
         """Start a run; `faults` maps sites to what befalls them."""
         from compositefl.deployment import Federation, supervise
 
+        if heal:
+            self.heal()
         federation = Federation.parse(declared)
         for site in federation.sites:
             local = self.nodes[site] / "local"
@@ -87,10 +96,10 @@ class Net:
         return record
 
     def follow(self, record):
-        from compositefl.cli.rehearsal import _Watcher
+        from compositefl.cli.rehearsal import Watcher
         from compositefl.deployment import supervise
 
-        look = _Watcher(self.progress(record))
+        look = Watcher(self.progress(record))
         outcome = supervise.follow(
             self.admin, record, self.flare.write_job, self.say, look=look, poll=4.0
         )

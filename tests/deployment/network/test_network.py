@@ -8,13 +8,12 @@ import pytest
 pytest.importorskip("nvflare", reason="needs pip install 'compositefl[deploy]'")
 
 import psutil
-
 from deployment_cases import centralised, gap, lasso_data, simulate, text
 
 full = pytest.mark.full
 EXACT = 1e-12
 PATIENT = "[network]\nround_timeout = 60.0\nretry_wait = 0.5\nretries = 5\n"
-HASTY = "[network]\nround_timeout = 4.0\nretry_wait = 0.5\nretries = 5\nregroup_after = 4\n"
+HASTY = "[network]\nround_timeout = 4.0\nprobe_timeout = 2.0\nretry_wait = 0.5\nretries = 5\nregroup_after = 4\n"
 LONG = text(rounds=400, eval_every=100, minimum_sites=3, network=PATIENT)
 
 
@@ -118,7 +117,7 @@ def test_a_site_that_joins_late(net):
     """The job starts without it; the next one takes it in."""
     net.flare.stop(net.nodes["west"], net.say)
     declared = LONG.replace(PATIENT, HASTY).replace("regroup_after = 4", "regroup_after = 60")
-    record = net.submit("late", declared)
+    record = net.submit("late", declared, heal=False)
     net.wait_for_round(record, 3)
     net.start("west")
     outcome = net.follow(record)

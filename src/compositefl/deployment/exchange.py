@@ -1,0 +1,153 @@
+"""Calls to the sites, with every answer checked before it counts."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from compositefl.deployment.federation import Federation
+from compositefl.deployment.messages import (
+    SLACK,
+    Message,
+    NotFinite,
+    decode,
+    encode,
+    tree_bytes,
+    unpack,
+    value,
+)
+from compositefl.deployment.roster import Roster
+from compositefl.deployment.transport import Failure, Transport
+from compositefl.errors import CompositeFLError
+
+Report = Callable[[dict[str, Any]], None]
+LARGEST = 2**53  # of the plain numbers that a site may send
+NUMBERS: dict[str, tuple[tuple[str, type], ...]] = {  # that an answer must carry
+    "open": (),
+    "round": (("steps", int), ("uploads", int)),
+    "evaluate": (("loss", float), ("tests", int), ("right", float)),
+}
+
+
+class Answer(NamedTuple):
+    """A good answer: its plain values and its arrays as a pytree."""
+
+    message: Message
+    tree: Any
+
+    def number(self, name: str, kind: type = int) -> Any:
+        return value(self.message, name, kind)
+
+
+class Exchange:
+    """Asks the sites of one run. A bad answer counts as none, and its site is named."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        run: str,
+        transport: Transport,
+        roster: Roster,
+        report: Report,
+    ):
+        self.federation, self.run = federation, run
+        self.transport, self.roster, self.report = transport, roster, report
+        self.bytes_sent = self.bytes_received = 0
+
+    def greet(self, t: int, sites: list[str]) -> None:
+        """Let sites join the run; each gets the federation and decides whether it accepts it.
+
+        A site that was lost gets a short time: its worker goes on loading, and the next call finds
+        it ready, while the other sites have hardly waited.
+        """
+        payload = encode({"federation": self.federation.text, "run": self.run})
+        network, members = self.federation.network, self.roster.members
+        lost = [site for site in sites if members[site].lost]
+        new = [site for site in sites if not members[site].lost]
+        answers = self._call(t, new, "hello", payload, network.join_timeout, SLACK)
+        answers |= self._call(t, lost, "hello", payload, network.probe_timeout, SLACK)
+        for site, answer in answers.items():
+            try:
+                self._check_sender(answer, site, None)
+                samples = value(answer, "samples", int)
+                if not 0 < samples < LARGEST:
+                    raise CompositeFLError(f"its answer has samples={samples}")
+            except CompositeFLError as error:
+                self._refuse(t, site, "hello", Failure(f"refused: {error}"))
+                continue
+            member = members[site]
+            member.joined, member.samples = True, samples
+            self.report({"event": "joined", "round": t, "site": site})
+
+    def ask(
+        self,
+        t: int,
+        sites: list[str],
+        method: str,
+        arrays: dict[str, np.ndarray],
+        prefix: str,
+        like: Any,
+        sick: list[str] | None = None,
+        **more: Any,
+    ) -> dict[str, Answer]:
+        """Call `method` in round t; the answers whose arrays look `like` it, in the sites' order.
+
+        sick: gets the names of sites that sent NaN or infinity.
+        """
+        about = {
+            "federation": self.federation.hash,
+            "run": self.run,
+            "round": t,
+            "accepted": self.roster.accepted(),
+            **more,
+        }
+        network = self.federation.network
+        limit = min(network.limit, tree_bytes(like) + SLACK)
+        answers = self._call(t, sites, method, encode(about, arrays), network.round_timeout, limit)
+        good: dict[str, Answer] = {}
+        for site in (s for s in sites if s in answers):
+            message = answers[site]
+            try:
+                self._check_sender(message, site, t)
+                for name, kind in NUMBERS[method]:
+                    if not abs(value(message, name, kind)) < LARGEST:
+                        raise NotFinite(f"{name} is NaN, infinite or too large")
+                good[site] = Answer(message, unpack(prefix, message.arrays, like, finite=True))
+            except CompositeFLError as error:
+                if sick is not None and isinstance(error, NotFinite):
+                    sick.append(site)
+                self._refuse(t, site, method, Failure(f"refused: {error}"))
+        return good
+
+    def _check_sender(self, message: Message, site: str, t: int | None) -> None:
+        expected = {"federation": self.federation.hash, "run": self.run, "site": site, "round": t}
+        for name, mine in expected.items():
+            if message.values.get(name) != mine:
+                raise CompositeFLError(
+                    f"its answer has {name} {message.values.get(name)!r} instead of {mine!r}"
+                )
+
+    def _call(
+        self, t: int, sites: list[str], method: str, payload: bytes, timeout: float, limit: int
+    ) -> dict[str, Message]:
+        """Decoded answers; failures are noted with the name of the site."""
+        answers: dict[str, Message] = {}
+        if not sites:
+            return answers
+        self.bytes_sent += len(payload) * len(sites)
+        for site, answer in self.transport.call(sites, method, payload, timeout).items():
+            if isinstance(answer, Failure):
+                self._refuse(t, site, method, answer)
+                continue
+            try:
+                answers[site] = decode(answer, limit)
+                self.bytes_received += len(answer)
+                self.roster.heard(site)
+            except CompositeFLError as error:
+                self._refuse(t, site, method, Failure(f"refused: {error}"))
+        return answers
+
+    def _refuse(self, t: int, site: str, method: str, failure: Failure) -> None:
+        self.roster.failed(site, t, failure.lost)
+        about = {"round": t, "site": site, "call": method, "reason": failure.reason}
+        self.report({"event": "failure", **about})

@@ -1,0 +1,62 @@
+"""Stationarity and accuracy of a model, computed in the network as the simulation computes it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from compositefl.deployment import compute
+from compositefl.deployment.compute import Plan
+from compositefl.deployment.exchange import Answer, Exchange
+from compositefl.deployment.messages import pack
+from compositefl.run import METRICS
+from compositefl.vector import Vector
+
+
+class Judge:
+    """Asks the sites for loss and full gradient at two points, and for right answers.
+
+    weights: the weights of some sites in f.
+    """
+
+    def __init__(self, plan: Plan, exchange: Exchange, weights: Callable[[list[str]], list[float]]):
+        self.plan, self.exchange, self.weights = plan, exchange, weights
+
+    def measure(self, t: int, x: Vector, sites: list[str]) -> tuple[dict[str, float], int]:
+        """(metrics, number of sites that they come from); NaN where nobody answered."""
+        plan = self.plan
+        got = self._gradients(t, x, sites, accuracy=True)
+        if not got:
+            return {name: float("nan") for name in METRICS[:-1]}, 0
+        phi, gamma = plan.algorithm.regularizer, plan.dtype.type(plan.federation.eval_gamma)
+        loss, gradient = self._mean(got)
+        with plan.precision():
+            x_z = jax.device_get(compute.prox_point(phi, gamma, x, gradient))
+        again = self._gradients(t, x_z, list(got), accuracy=False)
+        whole = again.keys() == got.keys()
+        gradient_z = self._mean(again)[1] if whole else gradient
+        with plan.precision():
+            measured = jax.device_get(
+                compute.stationarity(phi, gamma, x, loss, gradient, gradient_z)
+            )
+        if not whole:
+            measured["normal_map_sq"] = float("nan")
+        tests = sum(answer.number("tests") for answer in got.values())
+        if tests:
+            right = sum(answer.number("right", float) for answer in got.values())
+            measured["accuracy"] = right / tests
+        return {name: float(measured[name]) for name in METRICS if name in measured}, len(got)
+
+    def _gradients(self, t: int, x: Vector, sites: list[str], accuracy: bool) -> dict[str, Answer]:
+        like = Vector(self.plan.shapes.params)
+        return self.exchange.ask(
+            t, sites, "evaluate", pack("x", x), "gradient", like, accuracy=accuracy
+        )
+
+    def _mean(self, got: dict[str, Answer]) -> tuple[Any, Vector]:
+        """Loss and gradient of f from those of the sites."""
+        weights = np.array(self.weights(list(got)))
+        losses = np.array([answer.number("loss", float) for answer in got.values()])
+        gradient = compute.weighted_mean([a.tree for a in got.values()], list(weights))
+        return self.plan.dtype.type(losses @ weights / weights.sum()), gradient

@@ -1,0 +1,193 @@
+"""federation.toml, site.toml and messages: what is wrong is named in one line."""
+
+import hashlib
+
+import numpy as np
+import pandas as pd
+import pytest
+from deployment_cases import Local, text
+
+from compositefl.deployment import Federation, Site
+from compositefl.deployment.messages import decode, encode, pack, unpack
+from compositefl.deployment.store import Entry, Store
+from compositefl.errors import CompositeFLError
+
+
+def test_the_hash_is_that_of_the_file(tmp_path):
+    path = tmp_path / "federation.toml"
+    path.write_text(text())
+    assert Federation.read(path).hash == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+WRONG = {
+    "rounds = 0": "rounds=0 must be a whole number >= 1",
+    "rounds = 1.5": "rounds=1.5 must be a whole number",
+    'rounds = "six"': "must be a number",
+    "roundz = 3": "unknown entry 'roundz'; did you mean 'rounds'?",
+    'dtype = "float16"': "dtype='float16' must be one of",
+    'weights = "big"': "weights='big' must be one of",
+    "minimum_sites = 5": "minimum_sites=5 is more than the 4 sites",
+    "eval_gamma = -1.0": "eval_gamma=-1.0 must be",
+    'regularizer = "l9:1"': "unknown regularizer 'l9'",
+    'sites = ["a", "a"]': "must be different names",
+    'sites = ["../a"]': "must be a name",
+    "sites = 4": "must be a list of names",
+    "seed = -1": "seed=-1 must be",
+}
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_a_wrong_entry(line):
+    name = line.partition(" =")[0]
+    lines = [x for x in text().splitlines() if not x.startswith(name + " =")]
+    with pytest.raises(CompositeFLError) as error:
+        Federation.parse("\n".join([line, *lines]))
+    assert WRONG[line] in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('name = "fednmap"', 'name = "fedmap"', "did you mean 'fednmap'"),
+        ("1.0\ngamma", "1.0\ngama", "unknown [algorithm fednmap] entry 'gama'"),
+        ("local_lr = 0.05", "local_lr = -1.0", "local_lr=-1.0 must be"),
+        ("local_lr = 0.05\n", "", "[algorithm fednmap] lacks local_lr"),
+        ("lasso_model", "no_model", "is not installed here"),
+        ("retries = 3", "retrys = 3", "unknown [network] entry 'retrys'"),
+        ("retries = 3", "retries = -1", "[network] retries=-1"),
+        ("[algorithm]", "[algorithm", "not TOML"),
+    ],
+)
+def test_a_wrong_table(old, new, message):
+    with pytest.raises(CompositeFLError) as error:
+        Federation.parse(text().replace(old, new))
+    assert message in str(error.value)
+
+
+def test_a_method_that_needs_everyone_refuses_a_lower_minimum():
+    with pytest.raises(CompositeFLError, match="za1 needs all 4 sites in every round, because"):
+        Federation.parse(text("za1", minimum_sites=3))
+    assert Federation.parse(text("za1")).minimum == 4
+    assert Federation.parse(text()).minimum == 3
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
+def test_a_site_reads_its_file(tmp_path, kind):
+    if kind == "parquet":
+        pytest.importorskip("pyarrow")
+    frame = pd.DataFrame({"age": [1, 2, 3], "dose": [0.5, 1.5, 2.5], "ill": [0, 1, 1]})
+    x, y = '["age", "dose"]', "ill"
+    if kind == "csv":
+        frame.to_csv(tmp_path / "d.csv", index=False)
+    elif kind == "parquet":
+        frame.to_parquet(tmp_path / "d.parquet")
+    else:
+        np.savez(tmp_path / "d.npz", a=frame[["age", "dose"]].to_numpy(), ill=frame.ill)
+        x = '"a"'
+    (tmp_path / "site.toml").write_text(
+        f'name = "north"\n[train]\nfile = "d.{kind}"\nx = {x}\ny = "{y}"\n'
+    )
+    train, test = Site.read(tmp_path / "site.toml").load()
+    assert test is None and train.y.dtype == np.int32
+    np.testing.assert_array_equal(train.x, frame[["age", "dose"]].to_numpy())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('name = "n"', "either [train] or function"),
+        ('nam = "n"', "did you mean 'name'"),
+        ('name = "n"\naccept = ["x"]\nfunction = "a:b"', "accept must be a list of sha256"),
+        ('name = "n"\n[train]\nfile = "no.csv"\nx = ["a"]\ny = "b"', "does not exist"),
+        ('name = "n"\n[train]\nfile = "a.csv"\ny = "b"', "[train] lacks x"),
+        ('name = "n"\n[train]\nfile = "a.csv"\nx = ["a", "z"]\ny = "b"', "has no column z"),
+        ('name = "n"\n[train]\nfile = "a.csv"\nx = ["w"]\ny = "b"', "they must be numbers"),
+    ],
+)
+def test_a_wrong_site(tmp_path, content, message):
+    pd.DataFrame({"a": [1], "b": [0], "w": ["x"]}).to_csv(tmp_path / "a.csv", index=False)
+    (tmp_path / "site.toml").write_text(content)
+    with pytest.raises(CompositeFLError) as error:
+        Site.read(tmp_path / "site.toml").load()
+    assert message in str(error.value)
+
+
+def test_messages_keep_arrays_and_values():
+    tree = {"a": np.arange(6.0).reshape(2, 3), "b": {"c": np.float32(2)}, "n": np.int32(7)}
+    data = encode({"round": 3, "accepted": {"x": -1}}, pack("upload", tree))
+    message = decode(data, len(data))
+    back = unpack("upload", message.arrays, _shaped(tree))
+    assert message.values == {"round": 3, "accepted": {"x": -1}}
+    for one, other in zip(_leaves(tree), _leaves(back), strict=True):
+        assert one.dtype == other.dtype and np.array_equal(one, other)
+    with pytest.raises(CompositeFLError, match="above the limit"):
+        decode(data, len(data) - 1)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"x" * 100, b"\xff" * 8 + b"{}", b"\x02" + b"\0" * 7 + b"{}"]
+)
+def test_what_is_not_a_message_is_refused(data):
+    with pytest.raises(CompositeFLError, match="not a message"):
+        decode(data, 1000)
+
+
+def test_the_store_commits_by_acknowledgement_only(tmp_path):
+    h = np.zeros(2)
+    store = Store(tmp_path / "s", {"h": h}, {"y": h})
+
+    def keep(round_, number):
+        with store.locked():
+            store.keep(Entry(round_, "d", 1, 1, {"y": h}, {"h": h + number}))
+
+    store.settle(-1, 0)
+    keep(0, 1.0)
+    store.settle(-1, 1)  # not acknowledged: the initial state counts
+    assert store.committed.round == -1
+    keep(1, 2.0)
+    again = Store(tmp_path / "s", {"h": h}, {"y": h})  # a new process
+    again.settle(1, 2)
+    assert again.committed.round == 1 and again.committed.state["h"][0] == 2.0
+    with pytest.raises(CompositeFLError, match="state of round 7, the site has 1"):
+        again.settle(7, 8)
+    with pytest.raises(CompositeFLError, match="came after"):
+        again.settle(1, 1)
+
+
+def test_noise_and_its_privacy_loss(tmp_path):
+    """Uploads are noisy, evaluations are refused, and the loss is the accountant's."""
+    pytest.importorskip("dp_accounting")
+    extra = "[privacy]\nclip = 1.0\nnoise = 2.0\n"
+    declared = text("fedda", rounds=4, eval_every=0, extra=extra)
+    local = Local(tmp_path, declared)
+    result = local.coordinator.run()
+    assert not local.failures()
+    # 4 Gaussian mechanisms of noise multiplier 1 are one of multiplier 1/2
+    assert 9 < result.config["epsilon"] < 14
+    again = Local(tmp_path / "b", declared).coordinator.run()
+    assert not np.array_equal(result.params["w"], again.params["w"])  # not from the seed
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "entries", "message"),
+    [
+        ("fednmap", {"eval_every": 0}, "keeps a state at its sites"),
+        ("fedda", {}, "needs eval_every = 0"),
+    ],
+)
+def test_noise_that_would_not_protect_is_refused(algorithm, entries, message):
+    extra = "[privacy]\nclip = 1.0\nnoise = 2.0\n"
+    with pytest.raises(CompositeFLError, match=message):
+        Federation.parse(text(algorithm, extra=extra, **entries))
+
+
+def _leaves(tree):
+    import jax
+
+    return jax.tree.leaves(tree)
+
+
+def _shaped(tree):
+    import jax
+
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(np.shape(a), a.dtype), tree)

@@ -2,13 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint benchmark clean
+.PHONY: demo test test-network lint benchmark clean
 
 demo: .venv/installed
 	$(BIN)/compositefl demo
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+test-network: .venv/installed-test
+	COMPOSITEFL_NETWORK_TESTS=all $(BIN)/python -m pytest tests/deployment/network
 
 lint: .venv/installed-test
 	$(BIN)/ruff check .

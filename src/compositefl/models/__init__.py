@@ -2,6 +2,7 @@
 
 from compositefl.models.base import Model
 from compositefl.models.layers import ACTIVATIONS
+from compositefl.models.vision import mobilenet_v3_small, resnet18
 from compositefl.models.zoo import (
     MODELS,
     build,
@@ -23,5 +24,7 @@ __all__ = [
     "linear_regression",
     "logistic_regression",
     "mlp",
+    "mobilenet_v3_small",
     "multinomial",
+    "resnet18",
 ]

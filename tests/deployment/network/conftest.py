@@ -25,6 +25,7 @@ def pytest_collection_modifyitems(items):
         if HERE not in item.path.parents:
             continue
         item.add_marker(pytest.mark.network)
+        item.add_marker(pytest.mark.xdist_group("network"))  # they share one federation
         if "full" in item.keywords and not everything:
             item.add_marker(pytest.mark.skip(reason="only in make test-network"))
 

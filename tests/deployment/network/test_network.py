@@ -13,7 +13,10 @@ from deployment_cases import centralised, gap, lasso_data, simulate, text
 full = pytest.mark.full
 EXACT = 1e-12
 PATIENT = "[network]\nround_timeout = 60.0\nretry_wait = 0.5\nretries = 5\n"
-HASTY = "[network]\nround_timeout = 4.0\nprobe_timeout = 2.0\nretry_wait = 0.5\nretries = 5\nregroup_after = 4\n"
+HASTY = (
+    "[network]\nround_timeout = 4.0\nprobe_timeout = 2.0\n"
+    "retry_wait = 0.5\nretries = 5\nregroup_after = 4\n"
+)
 LONG = text(rounds=400, eval_every=100, minimum_sites=3, network=PATIENT)
 
 

@@ -29,7 +29,7 @@ WRONG = [
     (lambda: cfl.FedNMap(server_lr=float("nan"), **GOOD), r"server_lr=nan must be a finite"),
     (lambda: cfl.L1("0.1"), r"weight='0.1' must be a number"),
     (lambda: cfl.L1(jnp.float32(-1)), r"weight=-1.0 must be a finite number >= 0"),
-    (lambda: cfl.FedNMap(local_steps=True, local_lr=0.1), r"local_steps=True must be a number"),
+    (lambda: cfl.FedNMap(local_steps=True, local_lr=0.1), r"local_steps=True must be a whole number"),
     (lambda: cfl.PGD(lr=0), r"lr=0 must be a finite number > 0"),
     (
         lambda: run(cfl.MCP(0.1, 2.0), cfl.FedNMap(gamma=2.0, **GOOD)),
@@ -47,7 +47,7 @@ WRONG = [
     (lambda: run(cfl.MCP(0.1, 0.5), eval_gamma=1.0), r"gamma=1.0"),
     (lambda: run(rounds=0), r"rounds=0 must be a whole number >= 1"),
     (lambda: run(batch_size=0), r"batch_size=0"),
-    (lambda: run(batch_size="all"), r"batch_size='all' must be a number"),
+    (lambda: run(batch_size="all"), r"batch_size='all' must be a whole number"),
     (lambda: run(trials=-1), r"trials=-1"),
     (lambda: run(seed=-1), r"seed=-1 must be a whole number >= 0"),
     (lambda: run(seed=2**32), r"seed=4294967296 must be below"),

@@ -25,13 +25,13 @@ def is_concrete(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _numbers(name: str, value: Any) -> np.ndarray | None:
+def _numbers(name: str, value: Any, wanted: str = "a number") -> np.ndarray | None:
     """The numbers in `value`, None for a tracer; anything else is refused."""
     if isinstance(value, jax.core.Tracer):
         return None
     array = np.asarray(value)
     if array.dtype.kind not in "iuf":
-        raise CompositeFLError(f"{name}={value!r} must be a number")
+        raise CompositeFLError(f"{name}={value!r} must be {wanted}")
     return array
 
 
@@ -53,10 +53,11 @@ def require_nonnegative(**values: Any) -> None:
 
 def require_integer(minimum: int = 1, **values: Any) -> None:
     """Refuse what is not a whole number >= minimum."""
+    wanted = f"a whole number >= {minimum}"
     for name, value in values.items():
-        numbers = _numbers(name, value)
+        numbers = _numbers(name, value, wanted)
         if numbers is not None and not np.all((numbers >= minimum) & (numbers % 1 == 0)):
-            raise CompositeFLError(f"{name}={value} must be a whole number >= {minimum}")
+            raise CompositeFLError(f"{name}={value} must be {wanted}")
 
 
 def require_share(**values: Any) -> None:

@@ -56,7 +56,7 @@ def test_convolution_is_the_native_one(window, stride, height, width, depthwise)
             out = function(x, kernel, stride, depthwise)
             return jnp.sum(jnp.sin(out)), out
 
-        return jax.grad(loss, (0, 1), has_aux=True)(x, kernel)
+        return jax.jit(jax.grad(loss, (0, 1), has_aux=True))(x, kernel)
 
     ours, out = evaluate(convolutions.convolve)
     expected, expected_out = evaluate(native)
@@ -71,9 +71,9 @@ def test_convolution_under_vmap_over_clients():
         jax.random.split(jax.random.key(1), 4)
     )
     x = normals(4, 5, 8, 8, 2)
-    out = jax.vmap(layer.apply)(many, x)
+    out = jax.jit(jax.vmap(layer.apply))(many, x)
     for i in range(4):
-        alone = layer.apply(jax.tree.map(lambda leaf, i=i: leaf[i], many), x[i])
+        alone = jax.jit(layer.apply)(jax.tree.map(lambda leaf, i=i: leaf[i], many), x[i])
         np.testing.assert_allclose(out[i], alone, atol=1e-5)
 
 
@@ -119,8 +119,8 @@ def test_names_and_unpenalised_norms():
     assert names["block3/depthwise/kernel"].shape == (5, 5, 1, 96)
     assert names["block10/excitation/squeeze/kernel"].shape == (576, 144)
     phi = cfl.ByName({"*/norm/*": cfl.Zero(), "*": cfl.L1(1.0)})
-    ones = jax.tree.map(lambda a: jnp.ones(a.shape), shapes)
-    assert float(phi.value(ones)) == 1_528_106 - 12_112
+    ones = jax.tree.map(lambda a: np.ones(a.shape, np.float32), shapes)
+    assert float(jax.jit(phi.value)(ones)) == 1_528_106 - 12_112
 
 
 @pytest.mark.parametrize(

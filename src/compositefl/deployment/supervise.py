@@ -8,6 +8,7 @@ not. Here a run is followed to its end over as many jobs as it takes. The engine
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -149,10 +150,11 @@ def wait(engine: Engine, job: str, poll: float, look: Callable[[], bool]) -> str
             state = engine.state(job)
             if state.startswith("FINISHED"):
                 return state
-            if idle or polls % 6 == 0:  # now and then, and again when there is a suspicion
+            if idle or polls % 4 == 0:  # now and then, and again when there is a suspicion
                 idle = idle + 1 if state == "RUNNING" and not engine.system()[1] else 0
             if idle > 2:
-                engine.abort(job)
+                with suppress(ConnectionError):  # some servers refuse to abort what does not run
+                    engine.abort(job)
                 return "the server was restarted"
             last = time.monotonic()
         except ConnectionError as error:

@@ -75,8 +75,7 @@ def test_a_worker_killed_after_its_upload(net, expected):
 
 @full
 def test_a_site_too_slow_for_the_timeout(net):
-    network = HASTY.replace("regroup_after = 4\n", "")
-    declared = LONG.replace(PATIENT, network)
+    declared = LONG.replace(PATIENT, HASTY)
     outcome = net.run("slow", declared, {"north": {"round": 5, "kind": "slow"}})
     assert outcome.jobs == 1
     assert any(f.startswith("north round 5: ") and "timed out" in f for f in outcome.failures)
@@ -87,7 +86,7 @@ def test_a_site_too_slow_for_the_timeout(net):
 @full
 def test_a_whole_site_is_lost_and_comes_back(net):
     """The others go on; a new job gathers all sites once it is back."""
-    declared = LONG.replace(PATIENT, HASTY).replace("regroup_after = 4", "regroup_after = 60")
+    declared = LONG.replace(PATIENT, REGROUPING)
     record = net.submit("lost-site", declared, {"east": {"round": 5, "kind": "kill site"}})
     net.wait_for_round(record, 8)
     net.start("east")
@@ -119,7 +118,7 @@ def test_the_server_is_killed_and_restarted(net, expected):
 def test_a_site_that_joins_late(net):
     """The job starts without it; the next one takes it in."""
     net.flare.stop(net.nodes["west"], net.say)
-    declared = LONG.replace(PATIENT, HASTY).replace("regroup_after = 4", "regroup_after = 60")
+    declared = LONG.replace(PATIENT, REGROUPING)
     record = net.submit("late", declared, heal=False)
     net.wait_for_round(record, 3)
     net.start("west")

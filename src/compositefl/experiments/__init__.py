@@ -1,9 +1,10 @@
 """The figures and tables of the papers, as declarations."""
 
-from compositefl.experiments import fednmap
+from compositefl.experiments import fednmap, zhang
 from compositefl.experiments.declaration import Experiment, Setting, Verdict
 from compositefl.experiments.runner import reproduce, write_index
 
-EXPERIMENTS: dict[str, Experiment] = {e.name: e for e in (*fednmap.EXPERIMENTS,)}
+PAPERS = (fednmap, zhang)
+EXPERIMENTS: dict[str, Experiment] = {e.name: e for p in PAPERS for e in p.EXPERIMENTS}
 
 __all__ = ["EXPERIMENTS", "Experiment", "Setting", "Verdict", "reproduce", "write_index"]

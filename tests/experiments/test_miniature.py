@@ -1,0 +1,82 @@
+"""Every experiment in miniature: its declarations, picture, verdicts and page cannot rot.
+
+The data are small random ones of the right shapes and three rounds are run, so the verdicts mean
+nothing here; only that they can be reached.
+"""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from compositefl import data
+from compositefl.experiments import EXPERIMENTS, runner, write_index
+from compositefl.experiments.declaration import Setting
+from compositefl.experiments.runner import fingerprint, reproduce
+
+SHAPES = {
+    "mnist": ((28, 28, 1), 10),
+    "fashion-mnist": ((28, 28, 1), 10),
+    "cifar10": ((32, 32, 3), 10),
+    "a9a": ((123,), 2),
+}
+LONG = {"rounds": 3, "trials": 1, "eval_every": 1}
+
+
+def fake_load(name, **options):
+    if name not in SHAPES:
+        return original_load(name, **options)
+    shape, classes = SHAPES[name]
+    rng = np.random.default_rng(0)
+
+    def samples(count):
+        x = rng.random((count, *shape), dtype=np.float32)
+        return data.Samples(x, (np.arange(count) % classes).astype(np.int32))
+
+    return data.Dataset(name, samples(400), samples(50), classes)
+
+
+original_load = data.load
+
+
+@pytest.fixture
+def miniature(monkeypatch):
+    monkeypatch.setattr(data, "load", fake_load)
+    run = runner.run_setting
+
+    def short(setting, problem, checkpoint, progress):
+        options = {k: v for k, v in setting.options.items() if k not in LONG} | LONG
+        return run(dataclasses.replace(setting, options=options), problem, checkpoint, progress)
+
+    monkeypatch.setattr(runner, "run_setting", short)
+
+
+DECLARED = [name for name, e in EXPERIMENTS.items() if e.settings is not None]
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_experiment_in_miniature(name, miniature, tmp_path):
+    experiment = EXPERIMENTS[name]
+    said = []
+    verdicts = reproduce(experiment, tmp_path, quick=True, say=said.append, progress=False)
+    assert verdicts and all(v.claim and v.paper and v.measured for v in verdicts)
+    table = pd.read_csv(tmp_path / f"{name}.csv")
+    assert len(said) == len(experiment.settings(True)) and len(table) >= 4 * len(said)
+    assert (tmp_path / f"{name}.png").stat().st_size > 2000
+    page = (tmp_path / f"{name}.md").read_text()
+    assert experiment.source in page and all(c in page for c in experiment.choices)
+    # A second call finds every setting done and gives the same table.
+    said.clear()
+    assert reproduce(experiment, tmp_path, quick=True, say=said.append, progress=False) == verdicts
+    assert not said
+    write_index(tmp_path)
+    index = (tmp_path / "README.md").read_text()
+    assert index.count(f"[{name}]") == len(verdicts)
+
+
+def test_settings_have_different_fingerprints():
+    for name in DECLARED:
+        for quick in (True, False):
+            settings: list[Setting] = EXPERIMENTS[name].settings(quick)
+            assert len({fingerprint(s) for s in settings}) == len(settings)

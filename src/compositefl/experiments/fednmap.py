@@ -136,6 +136,8 @@ def slope_draw(over: str, table: pd.DataFrame, path: Path) -> None:
     left.legend(fontsize=8)
     floor = final(table, (over,))
     right.loglog(floor.index, floor, "o-", color=COLOURS[0])
+    right.set_xticks(list(floor.index), [str(v) for v in floor.index])
+    right.set_xticks([], minor=True)
     right.set_title(f"slope {slope(floor):.3f}")
     right.set_xlabel(over)
     right.set_ylabel("final value")

@@ -38,7 +38,7 @@ class BareClient(flare.Client):
         return {"y": z + c}
 
     @collab.publish
-    def answer(self, method: str, payload: bytes) -> bytes | str:
+    def answer(self, method: str, payload: Any) -> Any:
         began = time.perf_counter()
         out = super().answer(method, payload)
         if method == "round":

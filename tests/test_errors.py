@@ -29,7 +29,10 @@ WRONG = [
     (lambda: cfl.FedNMap(server_lr=float("nan"), **GOOD), r"server_lr=nan must be a finite"),
     (lambda: cfl.L1("0.1"), r"weight='0.1' must be a number"),
     (lambda: cfl.L1(jnp.float32(-1)), r"weight=-1.0 must be a finite number >= 0"),
-    (lambda: cfl.FedNMap(local_steps=True, local_lr=0.1), r"local_steps=True must be a whole number"),
+    (
+        lambda: cfl.FedNMap(local_steps=True, local_lr=0.1),
+        r"local_steps=True must be a whole number",
+    ),
     (lambda: cfl.PGD(lr=0), r"lr=0 must be a finite number > 0"),
     (
         lambda: run(cfl.MCP(0.1, 2.0), cfl.FedNMap(gamma=2.0, **GOOD)),

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from compositefl.cli.deploy import register
 from compositefl.cli.messages import as_options, say
 from compositefl.cli.settings import seed_number, whole, with_settings
 from compositefl.errors import CompositeFLError, unknown_name
@@ -204,3 +205,6 @@ def reproduce(
         show_list()
         return 0
     return run_experiments(name, quick, out)
+
+
+register(app, guarded)

@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 from nvflare.collab import CollabRecipe, collab
 
@@ -31,6 +32,7 @@ from compositefl.errors import CompositeFLError
 Say = Callable[[str], None]
 STATE = "compositefl"  # folder of a node that holds what must survive a job
 PROGRESS = "progress.jsonl"
+STREAMED = 2**20  # bytes from which on a message is streamed
 ADMIN = "admin@coordinator.org"
 SERVER_ORG = "coordinator"
 ALLOWED = [  # all that a job may name at a node
@@ -59,9 +61,9 @@ class Calls:
         asked = [site for site in sites if site in present]
         if not asked:
             return answers
-        got = collab.get_clients(asked)(timeout=timeout).answer(method, payload)
+        got = collab.get_clients(asked)(timeout=timeout).answer(method, to_wire(payload))
         for site, answer in got:
-            answers[site] = Failure(answer) if isinstance(answer, str) else answer
+            answers[site] = Failure(answer) if isinstance(answer, str) else from_wire(answer)
         for site, error in got.failures.items():
             lost = getattr(error, "cause_type", "") == "TimeoutError" or "rc=" in str(error)
             answers[site] = Failure(str(getattr(error, "cause", error)), lost)
@@ -69,6 +71,18 @@ class Calls:
 
     def close(self) -> None:
         pass
+
+
+def to_wire(payload: bytes) -> Any:
+    """A long message as an array: FLARE streams arrays, once for all sites, but not bytes."""
+    return np.frombuffer(payload, np.uint8) if len(payload) > STREAMED else payload
+
+
+def from_wire(received: Any) -> Any:
+    """The bytes of a message; anything else stays what it is, to be refused."""
+    if isinstance(received, np.ndarray) and received.dtype == np.uint8:
+        return received.tobytes()
+    return received
 
 
 class Server:
@@ -107,7 +121,7 @@ class Client:
         self._worker: Worker | None = None
 
     @collab.publish
-    def answer(self, method: str, payload: bytes) -> bytes | str:
+    def answer(self, method: str, payload: Any) -> Any:
         """One call of the coordinator."""
         try:
             with self._lock:
@@ -119,7 +133,7 @@ class Client:
                             f"site.toml is of {site.name}, the certificate of {collab.site_name}"
                         )
                     self._worker = Worker(site, root / STATE)
-            return self._worker.handle(method, payload)
+            return to_wire(self._worker.handle(method, from_wire(payload)))
         except Exception as error:
             logging.getLogger(__name__).exception("call %s failed", method)
             return failure_text(error)

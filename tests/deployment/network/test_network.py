@@ -13,10 +13,8 @@ from deployment_cases import centralised, gap, lasso_data, simulate, text
 full = pytest.mark.full
 EXACT = 1e-12
 PATIENT = "[network]\nround_timeout = 60.0\nretry_wait = 0.5\nretries = 5\n"
-HASTY = (
-    "[network]\nround_timeout = 4.0\nprobe_timeout = 2.0\n"
-    "retry_wait = 0.5\nretries = 5\nregroup_after = 4\n"
-)
+HASTY = PATIENT.replace("60.0", "4.0") + "probe_timeout = 2.0\n"
+REGROUPING = HASTY + "regroup_after = 60\n"
 LONG = text(rounds=400, eval_every=100, minimum_sites=3, network=PATIENT)
 
 
@@ -141,18 +139,14 @@ def test_a_site_refuses_a_federation_that_it_was_not_told_to_accept(net):
 def test_shipped_code_is_refused(net):
     """A job that brings its own classes does not run at any node."""
     declared = text(rounds=2, eval_every=2, minimum_sites=3, network=PATIENT)
-    from compositefl.deployment import Federation
+    from compositefl.deployment import Federation, supervise
 
     job = net.flare.write_job(Federation.parse(declared), "shipped", net.root / "jobs")
     custom = job / "app" / "custom"
     custom.mkdir()
     (custom / "evil.py").write_text("raise SystemExit('ran')\n")
-    try:
-        state = net.admin.state(net.admin.submit(job))
-        for _ in range(20):
-            if state.startswith("FINISHED"):
-                break
-            state = net.admin.state(net.admin.submit(job))
-    except ConnectionError as error:
-        state = str(error)
-    assert "BYOC" in state or "not authorized" in state or "FINISHED:CAN'T_SCHEDULE" in state
+    submitted = net.admin.submit(job)
+    state = supervise.wait(net.admin, submitted, 1.0, lambda: False)
+    assert state == "FINISHED:FAILED_TO_RUN"
+    assert "BYOC" in (net.nodes["localhost"] / "log.txt").read_text()
+    assert not (net.nodes["localhost"] / net.flare.STATE / "shipped").exists()

@@ -31,10 +31,10 @@ from compositefl.simulation.rounds import (
     run_rounds,
 )
 
-# Numbers that one client array may hold at a time on a device, 256 MB in float32. Clients and
-# runs beyond it wait their turn.
-WORKING_SET = 2**26
-
+# Numbers that the parameters of all clients worked on at the same time may hold on one device:
+# 4 MB in float32, about what a core's cache keeps. Clients and runs beyond it wait their turn,
+# which costs no time here and bounds the working memory.
+WORKING_SET = 2**20
 
 RELIABLE = Conditions()
 
@@ -79,7 +79,7 @@ class Simulation:
             batch_size=batch_size,
             count=count,
             replacement=replacement,
-            block=block or int(np.clip(WORKING_SET // size, 1, rows)),
+            block=block or even_block(rows, WORKING_SET // size),
         )
         self.conditions = Conditions(
             *(None if c is None else self.dtype.type(c) for c in conditions)
@@ -191,6 +191,11 @@ class Simulation:
         weight = np.zeros(padded, self.dtype)
         weight[:length] = 1.0 / length
         return jax.tree.map(put, self.problem.test), put(weight)
+
+
+def even_block(rows: int, most: int) -> int:
+    """The size of the fewest blocks of at most `most` rows, all about equally full."""
+    return -(-rows // -(-rows // max(1, most)))
 
 
 class Group:

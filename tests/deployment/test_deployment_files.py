@@ -22,7 +22,7 @@ def test_the_hash_is_that_of_the_file(tmp_path):
 WRONG = {
     "rounds = 0": "rounds=0 must be a whole number >= 1",
     "rounds = 1.5": "rounds=1.5 must be a whole number",
-    'rounds = "six"': "must be a number",
+    'rounds = "six"': "rounds='six' must be a whole number",
     "roundz = 3": "unknown entry 'roundz'; did you mean 'rounds'?",
     'dtype = "float16"': "dtype='float16' must be one of",
     'weights = "big"': "weights='big' must be one of",

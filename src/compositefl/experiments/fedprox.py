@@ -6,6 +6,7 @@ mean is measured.
 """
 
 import math
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -340,7 +341,10 @@ def draw(table: pd.DataFrame, path: Path, y_label: str, columns: int = 4) -> Non
         if known:
             line = values.iloc[0] * (x / x[0]) ** theory
             axis.loglog(x, line, "--", color=COLOURS[1], label=f"theory, slope {theory:.2f}")
-        axis.set_title(title, fontsize=8)
+        axis.set_title("\n".join(textwrap.wrap(title, 40)), fontsize=8)
+        if len(x) < 8:
+            axis.set_xticks(x, [f"{v:g}" if v < 1e4 else f"{v:.0e}" for v in x])
+            axis.set_xticks([], minor=True)
         axis.set_xlabel(varies, fontsize=8)
         axis.tick_params(labelsize=7, which="both")
         axis.legend(fontsize=7)

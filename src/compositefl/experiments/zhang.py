@@ -381,7 +381,7 @@ EXPERIMENTS = [
         f"{SOURCE}, Figure 3",
         (
             *SPARSE_CHOICES,
-            "1000 rounds, 5 trials; floor: mean over the last quarter of the rounds and the trials.",
+            "1000 rounds, 5 trials; floor: mean over the last quarter of rounds and the trials.",
         ),
         partial(optimality_curves, panel=("batch size",)),
         fig3_judge,

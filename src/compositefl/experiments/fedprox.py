@@ -343,7 +343,7 @@ def draw(table: pd.DataFrame, path: Path, y_label: str, columns: int = 4) -> Non
             axis.loglog(x, line, "--", color=COLOURS[1], label=f"theory, slope {theory:.2f}")
         axis.set_title("\n".join(textwrap.wrap(title, 40)), fontsize=8)
         if len(x) < 8:
-            axis.set_xticks(x, [f"{v:g}" if v < 1e4 else f"{v:.0e}" for v in x])
+            axis.set_xticks(x, [f"{v:,.0f}" for v in x])
             axis.set_xticks([], minor=True)
         axis.set_xlabel(varies, fontsize=8)
         axis.tick_params(labelsize=7, which="both")

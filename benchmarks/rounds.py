@@ -19,6 +19,7 @@ REPEATS = 9
 CASES = {
     "network": "784-32-10 sigmoid network, 100 clients, Q = 10, minibatch 32",
     "logistic": "logistic regression, 30 clients, d = 20, Q = 10, minibatch 20",
+    "logistic-20": "logistic regression, 30 clients, d = 20, Q = 20, minibatch 20",
 }
 
 
@@ -44,7 +45,7 @@ def build(case):
             for _ in range(30)
         ]
         problem = cfl.models.logistic_regression(20).problem(clients)
-    steps = dict(local_steps=10, local_lr=0.05)
+    steps = dict(local_steps=20 if case == "logistic-20" else 10, local_lr=0.05)
     phi = cfl.ElasticNet(1e-3, 1e-2)
     methods = {
         "local SGD": (cfl.FedAvg(**steps), cfl.Zero()),

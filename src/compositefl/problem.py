@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import jaxprs_in_params
 
 from compositefl.errors import CompositeFLError, require_integer
 
@@ -83,6 +84,25 @@ class Problem:
     @property
     def parameter_count(self) -> int:
         return sum(a.size for a in jax.tree.leaves(self.params))
+
+    def working_numbers(self, batch_size: int | None) -> int:
+        """How many numbers the largest array holds in one client's gradient of a minibatch.
+
+        At least the parameters; the layers' outputs in a network of convolutions.
+        """
+        samples = batch_size or int(self.sizes.max())
+        if isinstance(self.loss, Coupled):
+            samples = min(samples, self.loss.size)
+
+        def like(shape: tuple[int, ...], leaf: Any) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct(shape, leaf.dtype)
+
+        params = jax.tree.map(lambda a: like(a.shape, a), self.params)
+        batch = jax.tree.map(
+            lambda a: like((samples, *a.shape[1:]), a), jax.tree.map(np.asarray, self.clients[0])
+        )
+        gradient = jax.make_jaxpr(jax.grad(self.loss))(params, batch)
+        return max(self.parameter_count, _largest_array(gradient.jaxpr))
 
     def with_params(self, params: Any) -> "Problem":
         """The same problem with another starting point; the data are shared."""
@@ -179,3 +199,16 @@ def _aligned_zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     memory = np.zeros(size + 64, np.uint8)
     skip = -memory.ctypes.data % 64
     return memory[skip : skip + size].view(dtype).reshape(shape)
+
+
+def _largest_array(program: Any) -> int:
+    """Numbers in the largest array that a traced function or one that it calls computes."""
+    largest = 0
+    for equation in program.eqns:
+        inner = list(jaxprs_in_params(equation.params))
+        if inner:
+            largest = max(largest, *map(_largest_array, inner))
+        else:
+            sizes = (getattr(out.aval, "size", 0) for out in equation.outvars)
+            largest = max(largest, *sizes)
+    return largest

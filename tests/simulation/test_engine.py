@@ -56,6 +56,28 @@ def test_independent_of_devices_and_blocks(network_problem, participation, batch
             assert_same(other.server, reference.server, 1e-12)
 
 
+def test_clients_with_large_arrays_work_one_at_a_time():
+    rng = np.random.default_rng(0)
+    images = [
+        cfl.data.Samples(rng.random((40, 28, 28, 1), dtype=np.float32), np.arange(40) % 10)
+        for _ in range(4)
+    ]
+    problem = cfl.models.cnn_fedcanon(1).problem(images)
+    patches = 32 * 16 * 16 * 9 * 16  # the windows that the second convolution sees
+    assert problem.working_numbers(32) == patches > problem.parameter_count
+    assert problem.working_numbers(1) == problem.parameter_count
+
+    def block(problem, batch_size):
+        options = dict(seed=0, count=4, weights=np.ones(4), dtype="float32", devices=1)
+        return Simulation(problem, [ALGORITHM], [0], batch_size=batch_size, **options).program.block
+
+    assert block(problem, 32) == 1
+    small = cfl.models.logistic_regression(784).problem(
+        [cfl.data.Samples(c.x.reshape(40, -1), c.y % 2) for c in images]
+    )
+    assert block(small, 32) == 4
+
+
 def test_independent_of_the_evaluation_schedule(network_problem):
     a = solve(network_problem, eval_every=1)
     b = solve(network_problem, eval_every=5)

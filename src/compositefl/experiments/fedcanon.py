@@ -305,7 +305,7 @@ def table7_settings(quick: bool) -> list[Setting]:
         rounds = 10 if quick else {"ResNet-18": 20, "CNN": 100}.get(model, 300)
         options: dict[str, Any] = dict(rounds=rounds, batch_size=32, eval_every=rounds // 10)
         if model == "ResNet-18":
-            options |= dict(eval_every=5, client_block=1)
+            options |= dict(eval_every=5)
         for skew in SKEWS[:1] if quick else SKEWS:
             for method, algorithm in methods.items():
                 labels = {"data": name, "model": model, "skew": skew, "method": method}

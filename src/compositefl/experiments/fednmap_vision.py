@@ -47,7 +47,6 @@ def settings(quick: bool) -> list[Setting]:
             batch_size=32,
             eval_gamma=GAMMA,
             eval_every=1 if quick else 5,
-            client_block=1,  # one client at a time: faster for a network of this size
         )
         out += [
             Setting({"method": m, "n": n, "Q": q}, CifarNetwork(n, quick), L1(1e-3), a, options)

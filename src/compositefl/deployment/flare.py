@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -206,7 +207,7 @@ def _org(site: str) -> str:
 
 
 def _set_policy(kit: Path) -> None:
-    """No shipped code, no streamed logs, only our classes, all files inside the kit."""
+    """No shipped code, no streamed logs, only our classes."""
     local = kit / "local"
     resources = json.loads((local / "resources.json.default").read_text())
     resources["class_allow_list"] = ALLOWED
@@ -215,12 +216,6 @@ def _set_policy(kit: Path) -> None:
     resources["components"] = [
         part for part in resources["components"] if part["id"] != "site_log_streamer"
     ]
-    for part in resources["components"]:
-        if part["id"] == "job_manager":
-            part["args"]["uri_root"] = str(kit / "jobs-storage")
-    if "snapshot_persistor" in resources:
-        storage = resources["snapshot_persistor"]["args"]["storage"]["args"]
-        storage["root_dir"] = str(kit / "snapshot-storage")
     (local / "resources.json").write_text(json.dumps(resources, indent=2) + "\n")
     rights = json.loads((local / "authorization.json.default").read_text())
     lead = rights["permissions"]["lead"] | {"byoc": "none", "shell_commands": "none"}
@@ -234,15 +229,31 @@ def environment() -> dict[str, str]:
     return os.environ | {"PATH": here + os.pathsep + os.environ.get("PATH", "")}
 
 
-def start(kit: Path, say: Say = print) -> int:
-    """Start the node of a kit as a process of its own; returns its id."""
+def _keep_files_inside(kit: Path) -> None:
+    """FLARE wants absolute paths for the server's files, and a kit may have been moved."""
+    path = kit / "local" / "resources.json"
+    resources = json.loads(path.read_text())
+    for part in resources["components"]:
+        if part["id"] == "job_manager":
+            part["args"]["uri_root"] = str(kit / "jobs-storage")
+    if "snapshot_persistor" in resources:
+        storage = resources["snapshot_persistor"]["args"]["storage"]["args"]
+        storage["root_dir"] = str(kit / "snapshot-storage")
+    path.write_text(json.dumps(resources, indent=2) + "\n")
+
+
+def start(kit: Path, say: Say = print, patience: float = 60.0) -> int:
+    """Start the node of a kit as a process of its own; returns its id once the node is up."""
+    kit = kit.resolve()
     script = kit / "startup" / "sub_start.sh"
     if not script.is_file():
         raise CompositeFLError(f"{kit} is not the startup kit of a server or a site")
     if running(kit) is not None:
         raise CompositeFLError(f"{kit.name} is already running")
+    _keep_files_inside(kit)
     command = ["bash", str(script), "--once"]
     say(f"$ {shlex.join(command)}")
+    began, end = time.time(), time.monotonic() + patience
     with (kit / "node.log").open("ab") as log:
         process = subprocess.Popen(
             command,
@@ -253,7 +264,16 @@ def start(kit: Path, say: Say = print) -> int:
             env=environment(),
         )
     (kit / "node.pid").write_text(f"{process.pid} {psutil.Process(process.pid).create_time()}")
+    while not _writes(kit / "log.txt", began) and time.monotonic() < end:
+        if process.poll() is not None:
+            raise CompositeFLError(f"{kit.name} ended at once; see the end of {kit / 'node.log'}")
+        time.sleep(0.1)
     return process.pid
+
+
+def _writes(log: Path, since: float) -> bool:
+    """Whether a node has written to its log."""
+    return log.exists() and log.stat().st_mtime >= since
 
 
 def running(kit: Path) -> psutil.Process | None:

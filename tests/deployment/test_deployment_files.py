@@ -168,10 +168,25 @@ def test_noise_and_its_privacy_loss(tmp_path):
     assert not np.array_equal(result.params["w"], again.params["w"])  # not from the seed
 
 
+def test_noise_leaves_server_and_sites_in_agreement(tmp_path):
+    """FedNMap's h_i follows the upload that was sent, so their mean stays cbar."""
+    pytest.importorskip("dp_accounting")
+    extra = "[privacy]\nclip = 1.0\nnoise = 0.5\n"
+    states = []
+    for name, more in (("noisy", extra), ("exact", "")):
+        local = Local(tmp_path / name, text("fednmap", rounds=6, eval_every=0, extra=more))
+        local.coordinator.run()
+        assert not local.failures()
+        assert local.drift() < 1e-12
+        states.append(local.committed())
+    for site, state in states[0].items():  # the noise is in them
+        assert np.abs(state.h.tree["w"] - states[1][site].h.tree["w"]).max() > 0.05
+
+
 @pytest.mark.parametrize(
     ("algorithm", "entries", "message"),
     [
-        ("fednmap", {"eval_every": 0}, "keeps a state at its sites"),
+        ("scaffold", {"eval_every": 0}, "keeps a state at its sites"),
         ("fedda", {}, "needs eval_every = 0"),
     ],
 )

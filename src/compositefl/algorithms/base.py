@@ -122,6 +122,19 @@ class Algorithm:
         """
         raise NotImplementedError
 
+    def state_after(self, message: Any, client: Any, sent: Any) -> Any:
+        """The private state that belongs to an upload other than the one of `finish`.
+
+        For noise at a client: the server knows only what was sent, and both must agree. Optional;
+        methods without private states do not need it.
+        """
+        raise NotImplementedError
+
+    @property
+    def bears_noise(self) -> bool:
+        """Whether uploads may be changed before they are sent."""
+        return type(self).state_after is not Algorithm.state_after
+
     def update(self, server: Any, mean_upload: Any, participation: Any) -> Any:
         """The server's new state.
 

@@ -78,7 +78,10 @@ class FedNMap(FederatedAlgorithm):
 
     def finish(self, local: Local, steps: Any) -> tuple[Vector, Client]:
         y = (local.start.z - local.z) / (self.local_lr * steps)  # line 16
-        return y, Client(y - local.start.direction + local.h)
+        return y, self.state_after(local.start, Client(local.h), y)
+
+    def state_after(self, message: Message, client: Client, sent: Vector) -> Client:
+        return Client(sent - message.direction + client.h)
 
     def update(self, server: Server, mean_upload: Vector, participation: Any) -> Server:
         # y_i = (new h_i) + direction - (old h_i), so the mean change of the h_i is seen in y.

@@ -139,6 +139,13 @@ class Lab:
             )
         return upload, new, int(taken)
 
+    def state_after(self, message: Any, state: Any, sent: Any) -> Any:
+        """The private state after an upload that noise has changed."""
+        if not jax.tree.leaves(state):
+            return state
+        with self.plan.precision():
+            return jax.device_get(_state_after(self.plan.algorithm, message, state, sent))
+
     def loss_and_gradient(self, x: Any) -> tuple[float, Any]:
         """Mean loss over all samples of the site, and its gradient."""
         with self.plan.precision():
@@ -209,6 +216,11 @@ def _round(
     extras = {name: own[name] for name in algorithm.needs if name in own}
     oracle = Oracle(*program, True, samples, round_key(key, Stream.MINIBATCH, t), info)
     return client_round(algorithm, oracle, algorithm.draw_steps(shared), message, state, extras)
+
+
+@jax.jit
+def _state_after(algorithm: Algorithm, message: Any, state: Any, sent: Any) -> Any:
+    return algorithm.state_after(message, state, sent)
 
 
 @jax.jit

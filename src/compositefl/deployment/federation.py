@@ -178,10 +178,11 @@ class Federation:
             )
         if "mean_full_gradient" in algorithm.needs:
             raise CompositeFLError(f"[privacy]: {label} also sends full gradients, without noise")
-        if jax.tree.leaves(algorithm.init_client(Vector(self.start()))):
+        private = jax.tree.leaves(algorithm.init_client(Vector(self.start())))
+        if private and not algorithm.bears_noise:
             raise CompositeFLError(
                 f"[privacy]: {label} keeps a state at its sites that must match their uploads, and "
-                "noise would separate them; use a method without one, such as fedda or fedmid"
+                "noise would separate them; use fednmap, or a method without one, such as fedda"
             )
 
     @property

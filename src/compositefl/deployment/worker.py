@@ -150,6 +150,7 @@ class Session:
         upload, state, steps = self.lab.round(t, content, committed.state, mean)
         if self.noise is not None:
             upload = self.noise(upload)
+            state = self.lab.state_after(content, committed.state, upload)
         before = max(committed.uploads, 0 if pending is None else pending.uploads)
         return Entry(t, digest, steps, before + 1, upload, state)
 

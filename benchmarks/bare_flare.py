@@ -51,11 +51,12 @@ class BareClient(flare.Client):
 
 
 class BareServer(flare.Server):
-    """The two measurements, one after the other."""
+    """The two measurements, one after the other; or bare calls alone, to watch the memory."""
 
-    def __init__(self, federation: str, run: str, port: int):
+    def __init__(self, federation: str, run: str, port: int, bare_only: bool = False):
         super().__init__(federation, run)
         self.port = port
+        self.bare_only = bare_only
 
     @collab.main
     def main(self) -> None:
@@ -64,10 +65,13 @@ class BareServer(flare.Server):
         z, c = np.zeros(size, np.float32), np.ones(size, np.float32)
         root = Path(collab.workspace.get_root_dir()) / flare.STATE
         bare = []
-        for _ in range(min(15, federation.rounds)):
+        for _ in range(federation.rounds if self.bare_only else min(15, federation.rounds)):
             began = time.perf_counter()
             collab.clients(timeout=120).echo(z, c)
             bare.append(time.perf_counter() - began)
+        if self.bare_only:
+            self.leave({"bare": float(np.median(bare[1:]))})
+            return
         times: list[float] = []
 
         def report(event: dict[str, Any]) -> None:
@@ -79,13 +83,17 @@ class BareServer(flare.Server):
         coordinator.run()
         sent, received = (b - a for a, b in zip(before, on_the_wire(self.port), strict=True))
         local = [seconds for _, seconds in collab.clients(timeout=60).local_seconds()]
-        outcome = {
+        outcome: dict[str, Any] = {
             "bare": float(np.median(bare[1:])),
             "library": float(np.median(np.diff(times[1:]))),
             "local": float(np.median(np.max(local, axis=0))),
             "counted": [coordinator.exchange.bytes_sent, coordinator.exchange.bytes_received],
             "wire": [sent, received],
         }
+        self.leave(outcome)
+
+    def leave(self, outcome: dict[str, Any]) -> None:
+        """Put the figures where the job's download finds them."""
         path = Path(collab.workspace.get_run_dir(collab.fl_ctx.get_job_id())) / flare.STATE
         path.mkdir(parents=True)
         (path / flare.PROGRESS).write_text(json.dumps({"event": "stop", "round": 0}))

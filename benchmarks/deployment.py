@@ -53,7 +53,8 @@ def declare(sites: int, size: int, rounds: int) -> Federation:
 class Nodes:
     """A server and sites as processes of this machine."""
 
-    def __init__(self, sites: int, size: int, rounds: int):
+    def __init__(self, sites: int, size: int, rounds: int, bare_only: bool = False):
+        self.bare_only = bare_only
         self.root = Path(tempfile.mkdtemp(prefix="compositefl-bench-"))
         self.federation = declare(sites, size, rounds)
         self.port = free_port()
@@ -78,7 +79,7 @@ class Nodes:
 
     def submit(self) -> str:
         def write_job(federation: Federation, run: str, folder: Path) -> Path:
-            server = BareServer(federation.text, run, self.port)
+            server = BareServer(federation.text, run, self.port, self.bare_only)
             recipe = CollabRecipe(
                 run, server=server, client=BareClient(), min_clients=len(federation.sites)
             )
@@ -128,9 +129,10 @@ def show(sites: int, size: int, found: dict[str, Any]) -> None:
     )
 
 
-def soak(rounds: int) -> None:
-    """Memory of the job's processes while it runs."""
-    nodes = Nodes(4, 25_000, rounds)
+def soak(rounds: int, bare_only: bool) -> None:
+    """Memory of the job's processes while it runs: the library's rounds, or bare calls of FLARE."""
+    print("bare calls" if bare_only else "rounds")
+    nodes = Nodes(4, 25_000, rounds, bare_only)
     try:
         job = nodes.submit()
         seen: list[tuple[float, float, float]] = []
@@ -173,7 +175,8 @@ if __name__ == "__main__":
     parser.add_argument("--soak", type=int, metavar="ROUNDS", help="watch the memory instead")
     given = parser.parse_args()
     if given.soak:
-        soak(given.soak)
+        for bare_only in (True, False):
+            soak(given.soak, bare_only)
     else:
         for count in given.sites:
             for parameters in given.parameters:

@@ -407,7 +407,7 @@ EXPERIMENTS = [
             "MLP 784-128-64-10 with ReLU, K = 20, local step 0.05, server step 1, 300 rounds, 3 "
             "trials. Scaffnew communicates after each step with probability 1/20.",
             SOME,
-            "Accuracy at the end: mean over the last tenth of the rounds and over the trials. "
+            "Accuracy at the end: mean over the last quarter of the rounds and over the trials. "
             "Comparable means within 1 point, behind at least half a point.",
         ),
         partial(

@@ -102,7 +102,7 @@ EXPERIMENTS = [
             "Training loss is f, without the penalty, over 64 fixed random samples of each client "
             "in batches of 32.",
             f"{ROUNDS} rounds and one trial, what two cores do in half an hour; final value: mean "
-            "over the last tenth of the rounds.",
+            "over the last quarter of the rounds.",
             "The quick version has a network with the first of the eleven blocks only.",
         ),
         draw,

@@ -124,7 +124,8 @@ def page(experiment: Experiment, verdicts: list[Verdict], quick: bool) -> str:
 
 def verdict_row(verdict: Verdict) -> str:
     holds = "yes" if verdict.holds else "**no**"
-    return f"| {verdict.claim} | {verdict.paper} | {verdict.measured} | {holds} |"
+    cells = (verdict.claim, verdict.paper, verdict.measured, holds)
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
 
 def write_index(out: Path) -> None:

@@ -23,6 +23,20 @@ def use_all_cores() -> None:
         pass  # JAX has started
 
 
+def wait_for_slow_clients() -> None:
+    """Let devices wait for each other as long as it takes.
+
+    XLA ends the process when one core waits 40 seconds for another, which large models and clients
+    of unequal work would reach. Without effect when JAX has already started.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    for name, seconds in (("warn_stuck", 3600), ("terminate", 10**7)):
+        flag = f"xla_cpu_collective_call_{name}_timeout_seconds"
+        if flag not in flags:
+            flags += f" --{flag}={seconds}"
+    os.environ["XLA_FLAGS"] = flags.strip()
+
+
 def keep_compiled_programs() -> None:
     """Keep compiled programs in the user's cache, so that a second start need not compile.
 
@@ -37,4 +51,5 @@ def keep_compiled_programs() -> None:
 
 
 use_all_cores()
+wait_for_slow_clients()
 keep_compiled_programs()

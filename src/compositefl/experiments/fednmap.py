@@ -170,11 +170,17 @@ def fig4_settings(quick: bool) -> list[Setting]:
 RULES = {"1/Q": lambda q: 1 / q, "1/sqrt(Q)": lambda q: q**-0.5, "0.05": lambda q: 0.05}
 
 
+STABLE = (
+    2.0  # effective steps eta_hat = Q * local step from here on do not converge on this problem
+)
+
+
 def fig5_settings(quick: bool) -> list[Setting]:
     numbers: Sequence[int] = (5, 20) if quick else (5, 10, 20, 40)
     out = []
     for rule, step in RULES.items():
-        for q in numbers:
+        few = (1, 2, 3) if rule == "1/sqrt(Q)" and not quick else ()  # eta_hat below 2 there
+        for q in (*few, *numbers):
             one = setting("FedNMap", 30, q, step(q), quick, ROUNDS)
             out.append(replace(one, labels={"panel": f"local step {rule}", **one.labels}))
     return out
@@ -186,22 +192,27 @@ def fig5_judge(table: pd.DataFrame) -> list[Verdict]:
     early = table[(table["round"] > 0) & (table["round"] <= tenth)]
     for rule in ("1/sqrt(Q)", "0.05"):
         part = early[early["panel"] == f"local step {rule}"]
-        speed = part.groupby("Q")["natural_residual_sq"].mean()
-        verdicts.append(
-            Verdict(
-                f"local step {rule}: larger Q converges faster",
-                "faster",
-                "mean over the first tenth of the rounds, Q rising: "
-                + ", ".join(f"{v:.2e}" for v in speed),
-                bool(speed.is_monotonic_decreasing),
+        steps = part["Q"] * part["local_lr"]
+        for which, some in (
+            ("all Q from 5", part[part["Q"] >= 5]),
+            (f"Q with eta_hat below {STABLE:g}", part[steps < STABLE]),
+        ):
+            speed = some.groupby("Q")["natural_residual_sq"].mean()
+            verdicts.append(
+                Verdict(
+                    f"local step {rule}, {which}: larger Q converges faster",
+                    "faster",
+                    "mean over the first tenth of the rounds: "
+                    + ", ".join(f"Q = {q}: {v:.2e}" for q, v in speed.items()),
+                    bool(speed.is_monotonic_decreasing and len(speed) > 1),
+                )
             )
-        )
     floor = final(table[table["panel"] == "local step 1/Q"], ("Q",)).sort_index()
     verdicts.append(
         Verdict(
             "local step 1/Q: larger Q gives a lower floor",
             "lower",
-            "Q rising: " + ", ".join(f"{v:.2e}" for v in floor),
+            ", ".join(f"Q = {q}: {v:.2e}" for q, v in floor.items()),
             bool(floor.is_monotonic_decreasing),
         )
     )
@@ -246,9 +257,21 @@ EXPERIMENTS = [
         "fednmap-fig5",
         "three rules for the local step",
         f"{SOURCE}, Figure 5",
-        (*CHOICES, "Q in {5, 10, 20, 40}; 800 rounds, 3 trials."),
+        (
+            *CHOICES,
+            "Q in {5, 10, 20, 40}, and {1, 2, 3} for the rule 1/sqrt(Q); 800 rounds, 3 trials. The "
+            "paper's are lost.",
+        ),
         partial(curves, panel=("panel",), line="Q", y_label=Y_LABEL),
         fig5_judge,
         fig5_settings,
+        remarks=(
+            "The effective step eta_hat = Q * local step decides it. Here the method no longer "
+            "converges from about eta_hat = 2 on, so the paper's Q or its problem must have kept "
+            "it lower: under the rule 1/sqrt(Q) it is 2.2 for Q = 5 and 6.3 for Q = 40, under 0.05 "
+            "it is 2 for Q = 40. Below 2 larger Q converges faster, as the paper says. Tried: "
+            "inputs scaled by 1/2, which moves the limit only a little (after 300 rounds under "
+            "1/sqrt(Q): 2e-4, 1e-3, 1e-2 for Q = 5, 10, 20).",
+        ),
     ),
 ]

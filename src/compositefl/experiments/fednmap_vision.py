@@ -15,7 +15,7 @@ from compositefl.problem import Problem
 from compositefl.regularizers import L1
 
 GAMMA = 2.5
-ROUNDS = 40
+ROUNDS = 25
 PANELS = ((20, 10), (20, 20), (50, 10))
 METHODS = ("FedNMap", "ZA1", "FedCanon")
 MEASURES = {"hoyer": "Hoyer sparsity", "loss": "training loss"}
@@ -101,8 +101,8 @@ EXPERIMENTS = [
             "FedCanon's alpha is eta_hat = 1 and its beta the local step 1/Q.",
             "Training loss is f, without the penalty, over 64 fixed random samples of each client "
             "in batches of 32.",
-            f"{ROUNDS} rounds and one trial, what two cores do in half an hour; final value: mean "
-            "over the last quarter of the rounds.",
+            f"{ROUNDS} rounds and one trial, what two cores do in twenty minutes; final value: "
+            "mean over the last quarter of the rounds.",
             "The quick version has a network with the first of the eleven blocks only.",
         ),
         draw,

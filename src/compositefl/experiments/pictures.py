@@ -61,8 +61,13 @@ def curves(
         axis.remove()
     for axis in axes[:: max(columns, 1)][:rows]:
         axis.set_ylabel(y_label)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6))
+    shown: dict[str, Any] = {}  # a curve may be missing in some panels
+    for axis in axes[: len(groups)]:
+        handles, labels = axis.get_legend_handles_labels()
+        shown = dict(zip(labels, handles, strict=True)) | shown
+    figure.legend(
+        shown.values(), shown.keys(), loc="outside lower center", ncols=min(len(shown), 7)
+    )
     if title:
         figure.suptitle(title)
     figure.savefig(path)

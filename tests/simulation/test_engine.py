@@ -43,6 +43,13 @@ def test_every_core_is_a_device():
     assert len(jax.devices()) == len(os.sched_getaffinity(0))
 
 
+def test_devices_may_wait_long_for_each_other():
+    """XLA's default ends the process after 40 seconds; it reads the flag when it starts."""
+    jax.devices()
+    flag = "--xla_cpu_collective_call_terminate_timeout_seconds="
+    assert int(os.environ["XLA_FLAGS"].split(flag)[1].split()[0]) > 10**6
+
+
 @pytest.mark.parametrize("batch_size", [4, None])
 @pytest.mark.parametrize("participation", [1.0, 3])
 def test_independent_of_devices_and_blocks(network_problem, participation, batch_size):

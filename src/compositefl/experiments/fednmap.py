@@ -229,13 +229,14 @@ EXPERIMENTS = [
         fig2_judge,
         fig2_settings,
         remarks=(
-            "FedNMap and ZA1 differ only on the noise floor, and the minibatch decides how soon that "
-            "is reached. With minibatches of 8 and n = 100 the curves still fall at round 800, and "
-            "there ZA1 is ahead by a tenth. After 2,400 rounds the two are equal (n = 100, Q = 10: "
-            "2.718e-05 and 2.722e-05). With minibatches of 1 the floor is reached within 800 rounds, "
-            "and FedNMap is lower by 15 % (Q = 10) and 7 % (Q = 20): the two panels added.",
-            "Minibatches of 1, 8 and 32 were tried with n = 20, Q = 10 and 1000 rounds before 8 was "
-            "taken: FedNMap ended lowest with each.",
+            "FedNMap and ZA1 differ only on the noise floor, and the minibatch decides how soon "
+            "that is reached. With minibatches of 8 and n = 100 the curves still fall at round "
+            "800, and there ZA1 is ahead by a tenth. After 2,400 rounds the two are equal (n = "
+            "100, Q = 10: 2.718e-05 and 2.722e-05). With minibatches of 1 the floor is reached "
+            "within 800 rounds, and FedNMap is lower by 15 % (Q = 10) and 7 % (Q = 20): the two "
+            "panels added.",
+            "Minibatches of 1, 8 and 32 were tried with n = 20, Q = 10 and 1000 rounds before 8 "
+            "was taken: FedNMap ended lowest with each.",
         ),
     ),
     Experiment(

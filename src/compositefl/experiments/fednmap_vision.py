@@ -15,7 +15,7 @@ from compositefl.problem import Problem
 from compositefl.regularizers import L1
 
 GAMMA = 2.5
-ROUNDS = 25
+ROUNDS = 20
 PANELS = ((20, 10), (20, 20), (50, 10))
 METHODS = ("FedNMap", "ZA1", "FedCanon")
 MEASURES = {"hoyer": "Hoyer sparsity", "loss": "training loss"}
@@ -46,7 +46,7 @@ def settings(quick: bool) -> list[Setting]:
             rounds=2 if quick else ROUNDS,
             batch_size=32,
             eval_gamma=GAMMA,
-            eval_every=1 if quick else 5,
+            eval_every=1 if quick else 2,
         )
         out += [
             Setting({"method": m, "n": n, "Q": q}, CifarNetwork(n, quick), L1(1e-3), a, options)
@@ -101,7 +101,7 @@ EXPERIMENTS = [
             "FedCanon's alpha is eta_hat = 1 and its beta the local step 1/Q.",
             "Training loss is f, without the penalty, over 64 fixed random samples of each client "
             "in batches of 32.",
-            f"{ROUNDS} rounds and one trial, what two cores do in twenty minutes; final value: "
+            f"{ROUNDS} rounds and one trial, what two cores do in 15 minutes; final value: "
             "mean over the last quarter of the rounds.",
             "The quick version has a network with the first of the eleven blocks only.",
         ),

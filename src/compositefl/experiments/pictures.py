@@ -23,11 +23,13 @@ def curves(
     y_label: str = "",
     x_label: str = "communication rounds",
     title: str = "",
+    bottom: float | None = None,
 ) -> None:
     """One panel for each combination of the columns `panel`, one curve for each value of `line`.
 
     A curve is the mean over the trials, its band their range. Values on the last axis are squared
-    norms by default, hence the logarithmic axis.
+    norms by default, hence the logarithmic axis. `bottom` cuts off the first rounds where all
+    curves are alike.
     """
     from matplotlib.figure import Figure
 
@@ -52,6 +54,7 @@ def curves(
                 axis.fill_between(mean.index, by.min(), by.max(), alpha=0.15, lw=0, **style)
         if log:
             axis.set_yscale("log")
+        axis.set_ylim(bottom=bottom)
         values = values if isinstance(values, tuple) else (values,)
         pairs = zip(panel, values, strict=True)
         axis.set_title(", ".join(f"{k} = {v}" if k != "panel" else str(v) for k, v in pairs))

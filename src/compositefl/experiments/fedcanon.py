@@ -235,7 +235,7 @@ def fig3_settings(quick: bool) -> list[Setting]:
         "FedNMap": (FedNMap(gamma=1.0, **steps), PENALTY),
     }
     options = dict(
-        rounds=2 if quick else 40, batch_size=4 if quick else 32, eval_every=1 if quick else 5
+        rounds=2 if quick else 30, batch_size=4 if quick else 32, eval_every=1 if quick else 5
     )
     return [
         Setting(
@@ -302,8 +302,8 @@ def table7_settings(quick: bool) -> list[Setting]:
     }
     out = []
     for name, model in list(TABLE7)[:1] if quick else TABLE7:
-        rounds = 10 if quick else {"ResNet-18": 5, "CNN": 30}.get(model, 300)
-        looks = {"ResNet-18": 1, "CNN": 3}.get(model, 10)
+        rounds = 10 if quick else {"ResNet-18": 5, "CNN": 20}.get(model, 300)
+        looks = {"ResNet-18": 1, "CNN": 2}.get(model, 10)
         options: dict[str, Any] = dict(rounds=rounds, batch_size=32, eval_every=rounds // looks)
         for skew in SKEWS[:1] if quick else SKEWS:
             for method, algorithm in methods.items():
@@ -440,7 +440,7 @@ EXPERIMENTS = [
         (
             *SHARED,
             "The network of 268,362 parameters; SCAD with weight 0.001 and a = 3.7; K = 10, local "
-            "step 0.05, server step 1, FedNMap's gamma 1; 40 rounds, one trial.",
+            "step 0.05, server step 1, FedNMap's gamma 1; 30 rounds, one trial.",
             "FedDA's prox parameter grows past 1/rho of SCAD, where its prox is not defined. It "
             "runs with l1 of the same weight, which has the same slope at zero.",
             "FedNMap is added. Time is that of the rounds, without evaluation and compilation.",
@@ -469,7 +469,7 @@ EXPERIMENTS = [
             "l1 with weight 0.0001 (the paper does not say which penalty); K = 10, local step 0.05 "
             "for all; alpha = 0.5 for FedCanon; eta = 1 for FedDR (relaxation 1.95) and FedADMM; "
             "gamma = 1 for FedNMap, which is added.",
-            "300 rounds for Linear and MLP, 30 for CNN, 5 for ResNet-18, one trial; the paper "
+            "300 rounds for Linear and MLP, 20 for CNN, 5 for ResNet-18, one trial; the paper "
             "trains 600 epochs and takes the best of several runs. Here too the best accuracy of "
             "a run counts. ResNet-18 on CIFAR-10 is left out: too long for two cores.",
             "ResNet-18's batch normalisation has the statistics of the batch at hand, in training "

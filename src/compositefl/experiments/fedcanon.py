@@ -25,7 +25,7 @@ from compositefl.algorithms.base import Algorithm
 from compositefl.experiments import fedcanon_costs
 from compositefl.experiments.declaration import Experiment, Setting, Verdict
 from compositefl.experiments.fedcanon_costs import SOURCE
-from compositefl.experiments.pictures import curves, final
+from compositefl.experiments.pictures import accuracy_curves, final
 from compositefl.problem import Problem
 from compositefl.regularizers import L1, MCP, SCAD, Regularizer, Zero
 from compositefl.report import COLOURS
@@ -409,15 +409,7 @@ EXPERIMENTS = [
             "Accuracy at the end: mean over the last quarter of the rounds and over the trials. "
             "Comparable means within 1 point, behind at least half a point.",
         ),
-        partial(
-            curves,
-            panel=("panel",),
-            line="method",
-            y="accuracy",
-            log=False,
-            y_label="test accuracy",
-            bottom=0.7,
-        ),
+        partial(accuracy_curves, panel=("panel",), bottom=0.7),
         fig2_judge,
         fig2_settings,
         remarks=(
@@ -447,14 +439,10 @@ EXPERIMENTS = [
             SOME,
         ),
         partial(
-            curves,
+            accuracy_curves,
             panel=("panel",),
-            line="method",
             x="seconds",
-            y="accuracy",
-            log=False,
             x_label="seconds of training",
-            y_label="test accuracy",
             bottom=0.5,
         ),
         fig3_judge,

@@ -1,6 +1,7 @@
 """Drawing shared by the experiments: panels of curves over rounds, and log-log slopes."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,9 @@ def curves(
     if title:
         figure.suptitle(title)
     figure.savefig(path)
+
+
+accuracy_curves = partial(curves, y="accuracy", log=False, y_label="test accuracy", line="method")
 
 
 def final(

@@ -19,7 +19,7 @@ from compositefl.algorithms.base import Algorithm
 from compositefl.algorithms.fast_fedda import FastFedDA
 from compositefl.component import replace
 from compositefl.experiments.declaration import Experiment, Setting, Verdict
-from compositefl.experiments.pictures import curves, final
+from compositefl.experiments.pictures import accuracy_curves, curves, final
 from compositefl.problem import Problem
 from compositefl.regularizers import L1
 from compositefl.simulation.engine import Simulation
@@ -416,15 +416,7 @@ EXPERIMENTS = [
             "FedNMap has the steps of ZA1 and gamma = eta_hat.",
             "300 rounds, 2 trials, test accuracy every 15 rounds.",
         ),
-        partial(
-            curves,
-            panel=("Q",),
-            line="method",
-            y="accuracy",
-            log=False,
-            y_label="test accuracy",
-            bottom=0.8,
-        ),
+        partial(accuracy_curves, panel=("Q",), bottom=0.8),
         fig4_judge,
         measure=fig4_measure,
         remarks=(

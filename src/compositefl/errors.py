@@ -21,8 +21,14 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> CompositeFLError
 
 
 def is_concrete(value: Any) -> bool:
-    """True for a plain number. Inside jit and vmap numbers are tracers and pass unchecked."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """True for a number, of Python, NumPy or JAX. Tracers of jit and vmap pass unchecked."""
+    if isinstance(value, (bool, jax.core.Tracer)):
+        return False
+    if isinstance(value, (int, float)):
+        return True
+    return isinstance(value, (np.generic, np.ndarray, jax.Array)) and (
+        value.ndim == 0 and value.dtype.kind in "iuf"
+    )
 
 
 def _numbers(name: str, value: Any, wanted: str = "a number") -> np.ndarray | None:

@@ -21,7 +21,7 @@ from compositefl.run import Run
 from compositefl.theory import Constants, note_outside, with_theory_steps
 from compositefl.vector import unwrap
 
-CHOSEN = ("local_lr", "server_lr", "gamma", "eta", "eps")  # by a theorem, not by the user
+CHOSEN = ("local_lr", "server_lr", "gamma", "eta")  # by a theorem, not by the user
 
 
 def minimize(
@@ -111,6 +111,7 @@ def theory_steps(
     """The algorithm with its theorem's steps where local_lr is "theory"; else a note if outside."""
     count = options.client_count(len(problem.sizes))
     batch_size = None if algorithm.exact_gradients else options.batch_size
+    faults = options.faults()
     if wants_theory(algorithm):
         names = {f.name for f in dataclasses.fields(algorithm)} - set(CHOSEN)
         return with_theory_steps(
@@ -122,12 +123,18 @@ def theory_steps(
             batch_size,
             constants=constants,
             participants=count,
+            faults=faults,
             seed=options.seed,
             dtype=options.dtype,
         )
     if constants is not None:
         note = note_outside(
-            algorithm, constants, options.rounds, participants=count, batch_size=batch_size
+            algorithm,
+            constants,
+            options.rounds,
+            participants=count,
+            batch_size=batch_size,
+            faults=faults,
         )
         if note:
             warnings.warn(note, RuntimeWarning, stacklevel=3)

@@ -97,6 +97,12 @@ class Options:
             raise CompositeFLError(f"participation={share} must be in 1..{clients} clients")
         return share
 
+    def faults(self) -> list[str]:
+        """What goes wrong in this run, in words: no theorem covers it."""
+        lost = [f"uploads are lost (dropout={self.dropout})"] if self.dropout else []
+        slow = [f"clients stop early (stragglers={self.stragglers})"] if self.stragglers else []
+        return lost + slow
+
     def check(self, problem: Problem, algorithm: Algorithm) -> None:
         """Refuse what does not go together; the algorithm carries its regulariser."""
         name = type(algorithm).__name__

@@ -504,6 +504,30 @@ def test_runs_outside_the_theory_are_refused(lasso_problem):
             "needs all local steps of every client",
         ),
         (cfl.L1(0.1), FedAvgM(**local), {}, "defined without a regulariser"),
+        (
+            cfl.Box(-1.0, 1.0),
+            FedAvgM(composite="subgradient", **local),
+            {},
+            "cannot enforce a constraint",
+        ),
+        (
+            cfl.ByName({"*": cfl.NonNegative()}),
+            cfl.FedAvg(composite="subgradient", **local),
+            {},
+            "cannot enforce a constraint",
+        ),
+        (
+            cfl.L1(0.1),
+            cfl.Scaffnew(composite="server-prox", **local),
+            {},
+            "needs random=False",
+        ),
+        (
+            cfl.MCP(0.1, 2.0),
+            cfl.FedNMap(gamma=np.float32(2.5), **local),
+            {},
+            r"gamma=2.5 must be in \(0, 1/rho\)",
+        ),
         (cfl.L1(0.1), ScaffoldM(**local), {}, "defined without a regulariser"),
     ]:
         with pytest.raises(cfl.CompositeFLError, match=message):

@@ -100,6 +100,47 @@ def test_all_methods_refuse_what_they_cannot_do(lasso_problem):
         solve(lasso_problem, dropout=1.0)
 
 
+STEPS = dict(local_steps=3, local_lr=0.05)
+PROX = dict(composite="server-prox", **STEPS)
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        cfl.FedDA(**STEPS),
+        cfl.FedMiD(**STEPS),
+        cfl.FedAvg(**PROX),
+        cfl.Scaffold(**PROX),
+        cfl.ScaffoldI(**PROX),
+        cfl.Mime(**PROX),
+        cfl.MimeLite(**PROX),
+        cfl.VRLSGD(**PROX),
+        cfl.STEM(gradient_weight=0.5, **PROX),
+        cfl.FedDC(mu=0.1, drift=False, **PROX),
+    ],
+    ids=lambda a: type(a).__name__,
+)
+def test_no_stragglers_where_the_prox_counts_steps(lasso_problem, algorithm):
+    """Fewer steps with the prox of Q steps would solve a problem with a larger phi."""
+    with pytest.raises(cfl.CompositeFLError, match="needs all local steps of every client"):
+        solve(lasso_problem, algorithm, stragglers=0.5)
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        cfl.FedDyn(mu=1.0, **PROX),
+        cfl.FedDC(mu=0.5, **PROX),
+    ],
+    ids=lambda a: type(a).__name__,
+)
+def test_stragglers_do_not_move_the_solution(lasso_problem, algorithm):
+    """Where the prox does not count steps the solution is that of the lasso itself."""
+    solution = centralised_solution(lasso_problem, WEIGHT)
+    result = solve(lasso_problem, algorithm, rounds=3000, batch_size=None, stragglers=0.5)
+    np.testing.assert_allclose(result.params, solution, atol=1e-8)
+
+
 def test_independent_of_devices_and_blocks(network_problem):
     options = dict(
         rounds=10, batch_size=3, participation=4, dropout=0.3, stragglers=0.4, eval_every=10

@@ -1,7 +1,5 @@
 """`estimate` on problems whose constants are known, and algorithms with the theory's steps."""
 
-from dataclasses import KW_ONLY
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,8 +7,6 @@ import pytest
 from theory_problems import Quadratic
 
 import compositefl as cfl
-from compositefl.algorithms.base import FederatedAlgorithm
-from compositefl.component import component
 from compositefl.theory import (
     Constants,
     estimate,
@@ -212,22 +208,15 @@ def test_theory_steps_keep_given_numbers(problem):
     assert algorithm.local_lr == expected.local_lr
 
 
-@component
-class FedProx(FederatedAlgorithm):
-    """A method with the fields that Theorem 1 sets."""
-
-    _: KW_ONLY
-    eta: float
-    eps: float = 0.0
-
-
 def test_theory_steps_of_fedprox(problem):
     c = Constants(L=2.0, clients=4, delta=1.0, lipschitz=3.0)
     algorithm = with_theory_steps(
-        FedProx, dict(local_steps=5), problem, None, 1000, None, constants=c, participants=2
+        cfl.FedProx, dict(local_steps=5), problem, None, 1000, None, constants=c, participants=2
     )
     steps = stepsizes("fedprox", c, rounds=1000, participants=2)
-    assert (algorithm.eta, algorithm.eps) == (steps.eta, steps.eps)
+    assert (algorithm.eta, algorithm.local_lr) == (steps.eta, steps.local_lr)
+    nonsmooth = stepsizes(cfl.FedProxNonsmooth, c, rounds=1000)
+    assert nonsmooth.eta == stepsizes("fedprox", c, rounds=1000, theorem="2").eta
     assert note_outside(algorithm, c, 1000, participants=2) is None
     assert "eta=" in note_outside(algorithm, c, 10, participants=2)
 

@@ -44,6 +44,52 @@ def test_numbers_outside_get_a_note_and_run(lasso_problem):
         )
 
 
+def test_fedprox_takes_its_theorems_steps(lasso_problem):
+    constants = cfl.theory.Constants(L=2.0, clients=len(lasso_problem.sizes), lipschitz=3.0)
+    expected = cfl.theory.stepsizes(cfl.FedProx, constants, rounds=20)
+    options = dict(rounds=20, constants=constants, progress=False)
+    algorithm = cfl.FedProx(local_steps=4, local_lr="theory", eta="theory")
+    by_theory = cfl.minimize(lasso_problem, None, algorithm, **options)
+    algorithm = cfl.FedProx(local_steps=4, local_lr=expected.local_lr, eta=expected.eta)
+    by_hand = cfl.minimize(lasso_problem, None, algorithm, **options)
+    np.testing.assert_array_equal(by_theory.params, by_hand.params)
+    with pytest.raises(cfl.CompositeFLError, match="eta=theory must be > 0"):
+        cfl.FedProx(local_steps=4, local_lr=0.1, eta="theory")
+
+
+@pytest.mark.parametrize(
+    ("phi", "algorithm", "options", "match"),
+    [
+        (cfl.L1(0.1), cfl.FedNMap, dict(participation=2), "2 of . clients take part"),
+        (cfl.L1(0.1), cfl.FedNMap, dict(dropout=0.2), "uploads are lost"),
+        (cfl.L1(0.1), cfl.FedNMap, dict(stragglers=0.2), "clients stop early"),
+        (cfl.MCP(0.01, 50.0), cfl.ZA1, {}, "the theorem wants it convex"),
+    ],
+)
+def test_theory_steps_say_what_the_theorem_does_not_cover(
+    lasso_problem, phi, algorithm, options, match
+):
+    constants = cfl.theory.estimate(lasso_problem, phi, batch_size=4).constants()
+    with pytest.warns(RuntimeWarning, match=match):
+        cfl.minimize(
+            lasso_problem,
+            phi,
+            algorithm(local_steps=3, local_lr="theory"),
+            rounds=2,
+            batch_size=4,
+            constants=constants,
+            progress=False,
+            **options,
+        )
+
+
+def test_full_batches_of_fedmspp_get_a_note_and_run(lasso_problem):
+    constants = cfl.theory.Constants(L=2.0, clients=len(lasso_problem.sizes), lipschitz=3.0)
+    algorithm = cfl.FedMSPP(local_steps=2, local_lr=0.1, eta=0.5)
+    with pytest.warns(RuntimeWarning, match="no minibatches"):
+        cfl.minimize(lasso_problem, None, algorithm, rounds=2, constants=constants, progress=False)
+
+
 def test_only_theory_is_a_word(lasso_problem):
     with pytest.raises(cfl.CompositeFLError, match="local_lr='big' must be a number"):
         cfl.FedNMap(local_steps=3, local_lr="big")

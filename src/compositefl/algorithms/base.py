@@ -53,6 +53,7 @@ class Algorithm:
     wants_values: ClassVar[bool] = False  # `step` gets (loss, gradient) instead of the gradient
     stops_early: ClassVar[bool] = False  # `finished` may end a client's round early
     needs: ClassVar[frozenset[str]] = frozenset()  # extra arguments of `begin`, see there
+    bears_noise: ClassVar[bool] = False  # uploads may be clipped and changed, see `state_after`
     needs_everyone: ClassVar[str] = ""  # why it cannot run with a part of the clients
     needs_all_steps: ClassVar[str] = ""  # why no client may stop before its last step
 
@@ -125,15 +126,10 @@ class Algorithm:
     def state_after(self, message: Any, client: Any, sent: Any) -> Any:
         """The private state that belongs to an upload other than the one of `finish`.
 
-        For noise at a client: the server knows only what was sent, and both must agree. Optional;
-        methods without private states do not need it.
+        For a class that `bears_noise` and has private states: the server knows only what was sent,
+        and both must agree.
         """
         raise NotImplementedError
-
-    @property
-    def bears_noise(self) -> bool:
-        """Whether uploads may be changed before they are sent."""
-        return type(self).state_after is not Algorithm.state_after
 
     def update(self, server: Any, mean_upload: Any, participation: Any) -> Any:
         """The server's new state.
@@ -190,6 +186,7 @@ class CompositeVariants(Algorithm):
     """
 
     eta_hat_formula: ClassVar[str] = ""  # for error messages
+    prox_counts_steps: ClassVar[bool] = False  # eta_hat has a Q that the uploads have as well
 
     _: KW_ONLY
     composite: str = static(default="none")
@@ -205,6 +202,18 @@ class CompositeVariants(Algorithm):
             )
         if self.composite == "server-prox":
             self.regularizer.check_prox(self.eta_hat_formula, self.eta_hat)
+        if self.composite == "subgradient" and self.regularizer.constrains:
+            raise CompositeFLError(
+                f"composite='subgradient' cannot enforce a constraint: the gradient of "
+                f"{self.regularizer!r} is zero wherever it exists"
+            )
+
+    @property
+    def needs_all_steps(self) -> str:  # type: ignore[override]
+        """A prox for Q steps after an upload of fewer would give phi another weight than f."""
+        if self.composite == "server-prox" and self.prox_counts_steps:
+            return "the server's prox belongs to Q steps of every client"
+        return ""
 
     @property
     def eta_hat(self) -> Any:
@@ -241,11 +250,12 @@ class AveragingAlgorithm(CompositeVariants):
 
     _: KW_ONLY
     local_steps: int
-    local_lr: float
+    local_lr: StepSize
 
     def __post_init__(self) -> None:
         require_integer(local_steps=self.local_steps)
-        require_positive(local_lr=self.local_lr)
+        if not wants_theory(self):
+            require_positive(local_lr=self.local_lr)
 
     @property
     def steps(self) -> Any:

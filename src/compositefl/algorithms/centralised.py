@@ -24,6 +24,7 @@ class ProxSGD(Algorithm):
 
     paper = "Ghadimi, Lan, Zhang (2016)"
     covers = "centralised, nonconvex f, weakly convex phi"
+    bears_noise = True
 
     _: KW_ONLY
     lr: float

@@ -22,6 +22,8 @@ class FedAvg(SmoothAlgorithm):
 
     paper = "McMahan et al. (2017)"
     covers = "smooth; drifts on heterogeneous clients"
+    prox_counts_steps = True
+    bears_noise = True
 
     def init_server(self, x0: Vector) -> Vector:
         return x0

@@ -104,3 +104,7 @@ class FedCanonII(FedCanon):
     def finish(self, local: Local, steps: Any) -> tuple[Vector, ClientII]:
         v, client = super().finish(local, steps)
         return v, ClientII(local.x, client.h, jnp.asarray(True))
+
+    def update(self, server: State, mean_upload: Vector, participation: Any) -> State:
+        # v to the last bit: server and clients step along it, and their copies of x must not part.
+        return State(super().update(server, mean_upload, participation).x, mean_upload)

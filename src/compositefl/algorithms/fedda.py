@@ -33,6 +33,8 @@ class FedDA(FederatedAlgorithm):
 
     paper = "Yuan, Zaheer, Reddi (2021)"
     covers = "convex f and phi"
+    bears_noise = True
+    needs_all_steps = "its prox parameter counts Q steps of every client"
 
     def check(self) -> None:
         if not self.regularizer.convex:

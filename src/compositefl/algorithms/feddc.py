@@ -61,6 +61,10 @@ class FedDC(AveragingAlgorithm):
         (require_positive if self.drift else require_nonnegative)(mu=self.mu)
 
     @property
+    def prox_counts_steps(self) -> bool:  # type: ignore[override]
+        return not self.drift
+
+    @property
     def eta_hat(self) -> Any:
         return 1 / self.mu if self.drift else super().eta_hat
 

@@ -27,6 +27,8 @@ class FedMiD(FederatedAlgorithm):
 
     paper = "Yuan, Zaheer, Reddi (2021)"
     covers = "convex f and phi; drifts on heterogeneous clients"
+    bears_noise = True
+    needs_all_steps = "the server's prox belongs to Q steps of every client"
 
     _: KW_ONLY
     prox_at: str = static(default="everywhere")

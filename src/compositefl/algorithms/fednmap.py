@@ -49,6 +49,7 @@ class FedNMap(FederatedAlgorithm):
 
     paper = "Huang, Pu, Johansson (2026), Algorithm 1"
     covers = "nonconvex f, weakly convex phi"
+    bears_noise = True
 
     _: KW_ONLY
     gamma: float = 1.0

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from compositefl.algorithms.base import AveragingAlgorithm
+from compositefl.algorithms.base import AveragingAlgorithm, StepSize, wants_theory
 from compositefl.component import component
 from compositefl.errors import CompositeFLError, is_concrete
 from compositefl.metrics import squared_norm
@@ -44,8 +44,9 @@ class FedProx(AveragingAlgorithm):
     stochastic gradients and is only a heuristic. accuracy=0 always makes local_steps steps.
 
     eta = inf (and accuracy = 0) is FedAvg. A fixed eta leaves a bias proportional to eta; the
-    server's prox has parameter eta. Stateless clients: the theorems sample them with replacement
-    and allow any number of them.
+    server's prox has parameter eta. local_lr="theory" with eta="theory" leaves both to the theorem,
+    which also asks for a gap that local_steps must be large enough to reach. Stateless clients: the
+    theorems sample them with replacement and allow any number of them.
     """
 
     paper = "Li et al. (2020); Yuan, Li (2022), eq 3 and Theorem 1"
@@ -54,12 +55,13 @@ class FedProx(AveragingAlgorithm):
     stops_early = True
 
     _: KW_ONLY
-    eta: float
+    eta: StepSize
     accuracy: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if is_concrete(self.eta) and not self.eta > 0:
+        known = is_concrete(self.eta)
+        if (known and not self.eta > 0) or (isinstance(self.eta, str) and not wants_theory(self)):
             raise CompositeFLError(f"eta={self.eta} must be > 0 (infinity: no penalty)")
         if is_concrete(self.accuracy) and not 0 <= self.accuracy < 1:
             raise CompositeFLError(f"accuracy={self.accuracy} must be in [0, 1)")

@@ -41,6 +41,7 @@ class Mime(SmoothAlgorithm):
 
     paper = "Karimireddy et al. (2020), Mime"
     covers = "smooth nonconvex"
+    prox_counts_steps = True
     needs = frozenset({"mean_full_gradient"})
 
     _: KW_ONLY

@@ -6,6 +6,7 @@ from typing import Any
 from compositefl.algorithms.geometric import geometric
 from compositefl.algorithms.vrl_sgd import VRLSGD
 from compositefl.component import component, static
+from compositefl.errors import CompositeFLError
 
 
 @component
@@ -25,6 +26,14 @@ class Scaffnew(VRLSGD):
 
     _: KW_ONLY
     random: bool = static(default=True)
+
+    def check(self) -> None:
+        super().check()
+        if self.composite == "server-prox" and self.random:
+            raise CompositeFLError(
+                "composite='server-prox' needs random=False: the prox belongs to Q steps, and a "
+                "random number of them would give phi another weight in every round"
+            )
 
     def draw_steps(self, key: Any) -> Any:
         return geometric(key, 1 / self.local_steps) if self.random else self.local_steps

@@ -37,6 +37,7 @@ class Scaffold(SmoothAlgorithm):
 
     paper = "Karimireddy et al. (2020), option II"
     covers = "smooth nonconvex"
+    prox_counts_steps = True
 
     def init_server(self, x0: Vector) -> State:
         return State(x0, x0.zeros())

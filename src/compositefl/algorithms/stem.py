@@ -55,6 +55,7 @@ class STEM(AveragingAlgorithm):
 
     paper = "Khanduri et al. (2021)"
     covers = "smooth nonconvex"
+    prox_counts_steps = True
     needs_everyone = "the common direction belongs to the last points of all of them"
 
     _: KW_ONLY

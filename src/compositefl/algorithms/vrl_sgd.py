@@ -25,6 +25,7 @@ class VRLSGD(AveragingAlgorithm):
 
     paper = "Liang et al. (2019)"
     covers = "smooth nonconvex"
+    prox_counts_steps = True
     needs_everyone = "every client must see every mean to keep its correction"
 
     def init_server(self, x0: Vector) -> Vector:

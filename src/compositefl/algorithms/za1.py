@@ -51,7 +51,7 @@ class ZA1(FederatedAlgorithm):
         return server.xbar
 
     def begin(self, message: Vector, client: Client) -> Local:
-        # eq 3: c_i = (P_{t-1} - xbar_t)/eta_hat - (1/Q) sum_l g_i, mean over the clients zero
+        # line 18: c_i = (P_{t-1} - xbar_t)/eta_hat - (1/Q) sum_l g_i, mean over the clients zero
         c = (client.p - message) / self.eta_hat - client.h
         p = self.prox(message, self.eta_hat)
         return Local(p, p, c)

@@ -24,7 +24,6 @@ from compositefl.errors import (
 )
 from compositefl.models import Model
 from compositefl.regularizers import ByName, Regularizer, Zero, parse
-from compositefl.vector import Vector
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 MEGABYTE = 2**20
@@ -178,11 +177,11 @@ class Federation:
             )
         if "mean_full_gradient" in algorithm.needs:
             raise CompositeFLError(f"[privacy]: {label} also sends full gradients, without noise")
-        private = jax.tree.leaves(algorithm.init_client(Vector(self.start())))
-        if private and not algorithm.bears_noise:
+        if not algorithm.bears_noise:
             raise CompositeFLError(
-                f"[privacy]: {label} keeps a state at its sites that must match their uploads, and "
-                "noise would separate them; use fednmap, or a method without one, such as fedda"
+                f"[privacy]: {label} does not bear noise on its uploads, which must match a state "
+                "of its sites or are no plain change of the model; use fednmap, fedda, fedmid or "
+                "fedavg"
             )
 
     @property

@@ -35,6 +35,7 @@ class Regularizer:
 
     convex: ClassVar[bool] = True
     indicator: ClassVar[bool] = False  # phi takes the values 0 and infinity only
+    constrains: ClassVar[bool] = False  # phi is infinite somewhere
     is_separable: ClassVar[bool] = False  # phi is a sum over single entries
 
     @property

@@ -51,6 +51,10 @@ class ByName(Regularizer):
         return all(r.indicator for r in self.rules.values())
 
     @property
+    def constrains(self) -> bool:  # type: ignore[override]
+        return any(r.constrains for r in self.rules.values())
+
+    @property
     def is_separable(self) -> bool:  # type: ignore[override]
         return all(r.is_separable for r in self.rules.values())
 

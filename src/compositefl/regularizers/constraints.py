@@ -29,6 +29,7 @@ class _Indicator(Regularizer):
     """0 if `contains(leaves)`, else infinity; the prox is `project(leaves)`, the leaves jointly."""
 
     indicator: ClassVar[bool] = True
+    constrains: ClassVar[bool] = True
 
     def contains(self, leaves: list[jax.Array]) -> jax.Array:
         raise NotImplementedError

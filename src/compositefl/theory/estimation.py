@@ -243,12 +243,13 @@ def _sigma(seen: list[Statistics], batches: int) -> Quantity:
 def _subgradient_bound(phi: Regularizer, z: Vector, rho: float, rng: Any) -> Quantity:
     """B_g from (z - prox_t(z))/t, a subgradient at prox_t(z), at random points of seven sizes."""
     t = 0.5 / rho if rho > 0 else 1.0
-    direction = normal_like(rng, z)
     norms = []
-    for scale in 10.0 ** np.arange(-3, 4):
-        point = float(scale) * direction
-        step = point - Vector(phi.prox(point.tree, t))
-        norms.append(float(jnp.sqrt(squared_norm(step))) / t)
+    with jax.enable_x64(True):  # at large points float32 loses z - prox(z)
+        direction = normal_like(rng, z).map(lambda a: jnp.asarray(a, jnp.float64))
+        for scale in 10.0 ** np.arange(-3, 4):
+            point = float(scale) * direction
+            step = point - Vector(phi.prox(point.tree, t))
+            norms.append(float(jnp.sqrt(squared_norm(step))) / t)
     if norms[-1] > 2 * norms[-2] > 0:  # grows with the point: no bound
         return Quantity(np.inf, 0.0, "subgradients of the regularizer are not bounded")
     return Quantity(max(norms), 0.0, "largest subgradient seen at random points, a lower bound")

@@ -89,6 +89,12 @@ class Theorem3(_Smooth):
         cubic = c.L**2 * g**2 * eta**3 / (2 * self.speedup(c, s) * one)
         return min(g**2 * eta / (2 * one), g**2 * eta / (8 * b**2), cubic)
 
+    def violations(self, c: Constants, s: Setting, steps: dict[str, Any]) -> Iterator[str]:
+        if s.batch_size is None:
+            yield "there are no minibatches: with full batches the method is FedProx (Theorem 1)"
+        else:
+            yield from super().violations(c, s, steps)
+
     def batch(self, s: Setting) -> int:
         if s.batch_size is None:
             raise CompositeFLError(f"{self.name} needs batch_size, the samples of a minibatch")

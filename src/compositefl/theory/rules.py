@@ -1,6 +1,8 @@
 """Steps for a method by its name, and algorithms that use them."""
 
 import dataclasses
+import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from compositefl.algorithms.base import Algorithm
@@ -17,6 +19,8 @@ THEOREMS: dict[str, dict[str, Theorem]] = {
     "za1": {"3.5": za1.Theorem35(), "3.6": za1.Theorem36(), "3.8": za1.Theorem38()},
     "fedprox": {"1": fedprox.Theorem1(), "2": fedprox.Theorem2()},
     "fedmspp": {"3": fedprox.Theorem3(), "4": fedprox.Theorem4()},
+    "fedproxnonsmooth": {"2": fedprox.Theorem2()},
+    "fedmsppnonsmooth": {"4": fedprox.Theorem4()},
 }
 
 
@@ -76,13 +80,15 @@ def with_theory_steps(
     constants: Constants | None = None,
     theorem: str | float | None = None,
     participants: int | None = None,
+    faults: Sequence[str] = (),
     seed: int = 0,
     dtype: str = "float32",
 ) -> Algorithm:
     """An instance of `algorithm_class` whose missing steps are those of its theorem.
 
     hyper: its hyper-parameters. Numbers are kept; steps that are missing or "theory" come from the
-    theorem, with constants measured by `estimate` unless they are given.
+    theorem, with constants measured by `estimate` unless they are given. A warning says what the
+    theorem does not cover, with `faults` the sentences about what goes wrong in the run.
     """
     _theorem(_name(algorithm_class), theorem)  # refuse before the work of an estimate
     given = {k: v for k, v in hyper.items() if not (isinstance(v, str) and v == "theory")}
@@ -100,9 +106,12 @@ def with_theory_steps(
         **{name: given.get(name) for name in ("gamma", "local_lr", "server_lr")},
     )
     fields = {f.name for f in dataclasses.fields(algorithm_class)}  # type: ignore[arg-type]
-    for name in ("gamma", "local_lr", "server_lr", "eta", "eps"):
+    for name in ("gamma", "local_lr", "server_lr", "eta"):
         if name in fields and name not in given and getattr(steps, name) is not None:
             given[name] = getattr(steps, name)
+    outside = [*steps.admissible(), *steps.notes, *faults]
+    if outside:
+        warnings.warn(_not_covered(steps.rule, outside), RuntimeWarning, stacklevel=2)
     return algorithm_class(**given)
 
 
@@ -113,6 +122,7 @@ def note_outside(
     *,
     participants: int | None = None,
     batch_size: int | None = None,
+    faults: Sequence[str] = (),
 ) -> str | None:
     """One line that says which conditions of its theorem the algorithm's steps violate, or None.
 
@@ -131,9 +141,11 @@ def note_outside(
     )
     steps = {n: getattr(algorithm, n, None) for n in ("gamma", "local_lr", "server_lr", "eta")}
     outside = list(rule.violations(constants, setting, steps))
-    outside += _participation(rule, constants, participants)
-    if not outside:
-        return None
+    outside += [*_participation(rule, constants, participants), *faults]
+    return _not_covered(rule, outside) if outside else None
+
+
+def _not_covered(rule: Theorem, outside: list[str]) -> str:
     return f"{rule.name} does not cover this run: {'; '.join(outside)}"
 
 

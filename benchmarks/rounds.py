@@ -108,6 +108,29 @@ def first_result(case):
     return {"seconds": seconds, "memory": (peak - before) * 1024 / needed}
 
 
+def exchange(times):
+    """Microseconds of a sum of 21 numbers over the cores and nothing else, as ends every round."""
+    import jax
+    from jax import lax
+    from jax.sharding import PartitionSpec
+
+    from compositefl.simulation.placement import AXIS, device_mesh
+
+    def sums(x):
+        return lax.fori_loop(0, times, lambda i, x: lax.pmean(x + 1, AXIS), x)
+
+    mesh, here = device_mesh(), PartitionSpec()
+    run = jax.jit(jax.shard_map(sums, mesh=mesh, in_specs=here, out_specs=here, check_vma=False))
+    x = np.zeros(21, np.float32)
+    run(x).block_until_ready()
+    spent = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        run(x).block_until_ready()
+        spent.append((time.perf_counter() - began) / times * 1e6)
+    return float(np.median(spent))
+
+
 def child(case, rounds=0, **environment):
     """Run one measurement in a process of its own."""
     command = [sys.executable, __file__, "--child", "--case", case, "--rounds", str(rounds)]
@@ -126,11 +149,17 @@ def main():
     parser.add_argument("--rounds", type=int, default=0)
     args = parser.parse_args()
     if args.child:
-        run = time_rounds(args.case, args.rounds) if args.rounds else first_result(args.case)
-        print(json.dumps(run))
+        if args.case == "exchange":
+            found = exchange(args.rounds)
+        elif args.rounds:
+            found = time_rounds(args.case, args.rounds)
+        else:
+            found = first_result(args.case)
+        print(json.dumps(found))
         return
 
     cores = len(os.sched_getaffinity(0))
+    print(f"an exchange between {cores} cores: {child('exchange', 3000):.0f} microseconds")
     for case, title in CASES.items():
         rounds = 10 if case == "network" else 1000
         ms = child(case, rounds)

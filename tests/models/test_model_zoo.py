@@ -107,6 +107,18 @@ def test_cross_entropy_and_accuracy(name):
     assert float(accuracy(params, (x, (right + 1) % logits.shape[1]))) == 0
 
 
+def test_mlp_with_squared_error():
+    model = models.mlp((3, 4, 5), loss="squared")
+    params = model.init(jax.random.key(1))
+    x, y = np.random.default_rng(0).normal(size=(6, 3)), np.array([0, 1, 2, 3, 4, 0])
+    outputs = 1 / (1 + np.exp(-np.asarray(model.apply(params, x))))
+    expected = np.mean(np.sum((outputs - np.eye(5)[y]) ** 2, axis=1)) / 2
+    np.testing.assert_allclose(model.loss(params, (x, y)), expected, rtol=1e-6)
+    assert model != models.mlp((3, 4, 5))
+    with pytest.raises(CompositeFLError, match="unknown loss 'hinge'"):
+        models.mlp((3, 4, 5), loss="hinge")
+
+
 def test_mlp_is_what_it_says():
     model = models.mlp((6, 5, 4, 3), "tanh")
     params = random_params(model)

@@ -25,6 +25,12 @@ def logistic(logits: jax.Array, y: jax.Array) -> jax.Array:
     return jax.nn.softplus(sign * logits)
 
 
+def sigmoid_squared(logits: jax.Array, y: jax.Array) -> jax.Array:
+    """||sigmoid(logits) - e_y||^2 / 2, e_y being 1 at the label and 0 elsewhere."""
+    wanted = jax.nn.one_hot(y, logits.shape[-1], dtype=logits.dtype)
+    return 0.5 * jnp.sum(jnp.square(jax.nn.sigmoid(logits) - wanted), axis=-1)
+
+
 cross_entropy = optax.softmax_cross_entropy_with_integer_labels
 
 

@@ -9,7 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from compositefl.errors import CompositeFLError, require_integer, unknown_name
-from compositefl.models.base import Model, cross_entropy, from_network, logistic, squared
+from compositefl.models.base import (
+    Model,
+    cross_entropy,
+    from_network,
+    logistic,
+    sigmoid_squared,
+    squared,
+)
 from compositefl.models.layers import (
     Activation,
     Conv3x3,
@@ -45,9 +52,19 @@ def multinomial(features: int, classes: int, intercept: bool = True) -> Model:
     return from_network("multinomial", network, cross_entropy, int(classes))
 
 
-def mlp(widths: Sequence[int] = (784, 32, 10), activation: str = "sigmoid") -> Model:
-    """Dense layers of these widths, inputs first and classes last, with cross-entropy."""
+LOSSES = {"cross-entropy": cross_entropy, "squared": sigmoid_squared}
+
+
+def mlp(
+    widths: Sequence[int] = (784, 32, 10), activation: str = "sigmoid", loss: str = "cross-entropy"
+) -> Model:
+    """Dense layers of these widths, inputs first and classes last.
+
+    loss: "cross-entropy", or "squared" for half the squared error of sigmoid outputs.
+    """
     check_activation(activation)
+    if loss not in LOSSES:
+        raise unknown_name("loss", loss, LOSSES)
     if len(widths) < 2:
         raise CompositeFLError(f"widths={tuple(widths)} needs at least the inputs and the classes")
     for width in widths:
@@ -58,7 +75,9 @@ def mlp(widths: Sequence[int] = (784, 32, 10), activation: str = "sigmoid") -> M
         layers += [Dense(width, initial_scale(activation)), Activation(activation)]
     network = Network((inputs,), (*layers, Dense(classes)))
     name = f"mlp {'-'.join(map(str, (inputs, *hidden, classes)))} {activation}"
-    return from_network(name, network, cross_entropy, classes)
+    if loss != "cross-entropy":
+        name += f" {loss}"
+    return from_network(name, network, LOSSES[loss], classes)
 
 
 def cnn_zhang() -> Model:

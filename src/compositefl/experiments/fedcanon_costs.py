@@ -22,6 +22,7 @@ from compositefl.algorithms import (
     FedDA,
     FedMiD,
     FedNMap,
+    Scaffnew,
     Scaffold,
 )
 from compositefl.algorithms.base import Algorithm
@@ -122,6 +123,24 @@ def judge_prox(table: pd.DataFrame) -> list[Verdict]:
                     close(measured, paper),
                 )
             )
+    if len(sizes) > 2:
+        told = [
+            " < ".join(f"{1e3 * value.loc[(m, p), 'seconds']:.3g}" for p in ("l1", "MCP", "SCAD"))
+            for m in sizes
+        ]
+        verdicts.append(
+            Verdict(
+                "a prox takes the longer the more complex it is: l1, MCP, SCAD",
+                "longer",
+                "ms at the four sizes: " + "; ".join(told),
+                all(
+                    value.loc[(m, "l1"), "seconds"]
+                    < value.loc[(m, "MCP"), "seconds"]
+                    < value.loc[(m, "SCAD"), "seconds"]
+                    for m in sizes
+                ),
+            )
+        )
     for name in ("l1", "MCP", "SCAD"):
         seconds = [value.loc[(m, name), "seconds"] for m in sizes]
         copies = [value.loc[(m, name), "ratio_to_copy"] for m in sizes]
@@ -182,6 +201,7 @@ def counted_methods() -> dict[str, Algorithm]:
         "ZA1": ZA1(**steps),
         "FedNMap": FedNMap(gamma=1.0, **steps),
         "SCAFFOLD": Scaffold(local_steps=STEPS, local_lr=0.01),
+        "Scaffnew": Scaffnew(local_steps=STEPS, local_lr=0.01),
     }
 
 
@@ -241,6 +261,12 @@ def judge_counts(table: pd.DataFrame) -> list[Verdict]:
             "4 vectors",
             told("SCAFFOLD"),
             round(float(row.loc["SCAFFOLD"].vectors), 2) == 4,
+        ),
+        Verdict(
+            "Scaffnew exchanges fewer vectors than FedCanon",
+            "the server of FedCanon broadcasts more",
+            told("Scaffnew"),
+            bool(row.loc["Scaffnew"].vectors_down < canon.vectors_down),
         ),
     ]
     for method in ("FedMiD", "FedDA", "Fast-FedDA", "ZA1"):
@@ -336,13 +362,20 @@ def judge_rounds(table: pd.DataFrame) -> list[Verdict]:
             bool((ratio.drop(columns="FedNMap").min(axis=1) >= 1).all()),
         )
     )
-    if {20, 40} <= set(steps):
-        grown = float(seconds.loc[40, "FedMiD"] / seconds.loc[20, "FedMiD"])
-        verdicts.append(
-            Verdict(
-                "time of FedMiD, K = 40 over K = 20", "2.09", f"{grown:.2f}", close(grown, 2.09)
+    if len(steps) == 4:
+        for method, of in PAPER_ROUNDS.items():
+            paper = [of[2 * k] / of[k] for k in (10, 20, 40)]
+            measured = [
+                float(seconds.loc[2 * k, method] / seconds.loc[k, method]) for k in (10, 20, 40)
+            ]
+            verdicts.append(
+                Verdict(
+                    f"time of {method} when K doubles",
+                    f"from K = 10, 20, 40: {listed(paper)}",
+                    listed(measured),
+                    all(map(close, measured, paper)),
+                )
             )
-        )
     return verdicts
 
 
@@ -356,8 +389,8 @@ EXPERIMENTS = [
             "float32; weight 0.001, MCP with theta = 4, SCAD with a = 3.7, prox parameter 1.",
             "Many proxes in one compiled loop; median of 15 such loops, l1, MCP, SCAD and the "
             "copy in turns. The copy is NumPy's, from one array to another and back.",
-            "The paper's unit is lost, so ratios are compared, and agree within a factor of "
-            f"{NEAR}. Its ResNet-102 is taken as ResNet-101.",
+            "The paper's unit is lost, so ratios are compared. Two count as agreeing if neither "
+            f"is more than {NEAR} times the other. Its ResNet-102 is taken as ResNet-101.",
         ),
         partial(
             draw_bars,
@@ -369,8 +402,9 @@ EXPERIMENTS = [
         measure=prox_times,
         remarks=(
             "Here a prox is one fused pass over the array, so it costs about what reading and "
-            "writing costs, whatever the penalty; the paper's proxes are chains of array "
-            "operations, each with its own pass.",
+            "writing costs, whatever the penalty. Ratios like the paper's would come out of "
+            "proxes that are chains of array operations, each with its own pass; its program is "
+            "not public.",
             "For large arrays a prox takes less time than the copy: it works in place, on one "
             "array instead of two.",
         ),
@@ -383,6 +417,7 @@ EXPERIMENTS = [
             f"{CLIENTS} clients, K = {STEPS} local steps, the convolutional network of 268,362 "
             "parameters. Counted from a trace of each algorithm; vectors are floats over the "
             "number of parameters, so a scalar shows as a fraction.",
+            "The numbers of the paper's table are lost; 'paper says' is from its text.",
         ),
         partial(
             draw_bars,
@@ -394,7 +429,7 @@ EXPERIMENTS = [
         measure=counts,
         remarks=(
             "ZA1 counts K + 1 on a client: the first of its local proxes has parameter 0 and "
-            "returns its argument.",
+            "returns its argument. A method counts as taking a prox in every step with K or more.",
         ),
     ),
     Experiment(
@@ -408,7 +443,8 @@ EXPERIMENTS = [
             "FedDA's prox parameter grows past 1/rho of SCAD, where its prox is not defined; it "
             "runs with l1 of the same weight.",
             "Median over 7 rounds of each method, the methods in turns; the paper has the time of "
-            f"a whole training. Ratios agree within a factor of {NEAR}.",
+            "a whole training. Two ratios count as agreeing if neither is more than "
+            f"{NEAR} times the other.",
         ),
         partial(
             draw_bars,
@@ -421,8 +457,9 @@ EXPERIMENTS = [
         remarks=(
             "The prox of a local step is fused with the update around it. What a round costs is "
             "its gradients, and those are the same for all methods.",
-            "Measured when the clients of a core still took their steps together. One after the "
-            "other, as now, a round takes 0.6 of the time; the ratios were not measured again.",
+            "FedCanon and FedMiD even take up to a tenth longer than the others here. They "
+            "evaluate gradients at the model as it is carried from step to step, the others at "
+            "the output of a prox; why the compiler makes more of that was not looked into.",
         ),
     ),
 ]

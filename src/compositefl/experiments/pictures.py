@@ -74,6 +74,14 @@ def curves(
     )
     if title:
         figure.suptitle(title)
+    save(figure, path, table)
+
+
+def save(figure: Any, path: Path, table: pd.DataFrame) -> None:
+    """Write the picture; a line in its corner says how many rounds and trials are behind it."""
+    trials = table["trial"].nunique()
+    note = f"{table['round'].max()} rounds, {trials} trial{'s' if trials > 1 else ''}"
+    figure.text(0.995, 0.008, note, ha="right", va="bottom", fontsize=8, color="0.35")
     figure.savefig(path)
 
 

@@ -116,7 +116,7 @@ def page(experiment: Experiment, verdicts: list[Verdict], quick: bool) -> str:
     lines += [verdict_row(v) for v in verdicts]
     if experiment.remarks:
         lines += ["", "## What was found", "", *(f"- {remark}" for remark in experiment.remarks)]
-    lines += ["", "## Settings left open by the paper", ""]
+    lines += ["", "## Settings left open by the paper, or other than its own", ""]
     lines += [f"- {choice}" for choice in experiment.choices]
     lines += ["", f"Run again: `compositefl reproduce {experiment.name}`"]
     return "\n".join(lines) + "\n"

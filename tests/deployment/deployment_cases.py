@@ -6,6 +6,7 @@ import numpy as np
 
 import compositefl as cfl
 from compositefl.deployment import Coordinator, Federation, InProcess, Site, Worker
+from compositefl.deployment.store import Store
 from compositefl.models import Model
 from compositefl.simulation.engine import Simulation
 from compositefl.vector import unwrap
@@ -154,13 +155,15 @@ class Local:
         return [form.format(**e) for e in self.events if e["event"] == "failure"]
 
     def committed(self, coordinator=None):
-        """The sites' states that the server's state counts on, by its own table."""
+        """The sites' states that the server's state counts on, by its own table.
+
+        From the disk: a worker that was restarted last has nothing in memory.
+        """
         states = {}
+        plan = (coordinator or self.coordinator).plan
         for site, accepted in (coordinator or self.coordinator).roster.accepted().items():
-            session = self.workers[site]._session
-            if session is None:
-                continue
-            store = session.store
+            folder = self.folder / site / "state" / "run" / self.federation.hash[:16]
+            store = Store(folder, plan.client, plan.shapes.upload)
             entry = store.committed if store.committed.round == accepted else store.pending
             assert entry is not None and entry.round == accepted
             states[site] = entry.state
@@ -169,8 +172,7 @@ class Local:
     def drift(self):
         """|mean of the committed h_i - cbar|, FedNMap's invariant."""
         states = self.committed()
-        zero = jax.tree.map(np.zeros_like, self.coordinator.server.cbar.tree)
-        hs = [states[s].h.tree if s in states else zero for s in self.sites]
+        hs = [state.h.tree for state in states.values()]
         mean = jax.tree.map(lambda *a: np.mean(a, axis=0), *hs)
         gaps = jax.tree.map(
             lambda a, b: np.abs(a - b).max(), mean, self.coordinator.server.cbar.tree

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 import compositefl as cfl
+from compositefl.simulation import engine
 from compositefl.simulation.engine import Simulation
 from compositefl.simulation.sampling import (
     lost,
@@ -83,6 +84,27 @@ def test_clients_with_large_arrays_work_one_at_a_time():
         [cfl.data.Samples(c.x.reshape(40, -1), c.y % 2) for c in images]
     )
     assert block(small, 32) == 4
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="not Linux")
+def test_compiled_programs_are_dropped_in_time(lasso_problem, monkeypatch):
+    """Too many of them would end the process with a segmentation fault."""
+
+    def maps():
+        with open("/proc/self/maps") as file:
+            return len(file.readlines())
+
+    options = dict(rounds=3, progress=False)
+    steps = dict(local_steps=2, local_lr=0.01)
+    first = cfl.minimize(lasso_problem, cfl.L1(0.1), cfl.FedNMap(gamma=0.5, **steps), **options)
+    before = maps()
+    engine.make_room()
+    assert maps() >= before  # there was room
+    monkeypatch.setattr(engine, "FULL", 0.0)
+    engine.make_room()
+    assert maps() < before - 100
+    again = cfl.minimize(lasso_problem, cfl.L1(0.1), cfl.FedNMap(gamma=0.5, **steps), **options)
+    np.testing.assert_array_equal(first.params, again.params)
 
 
 def test_independent_of_the_evaluation_schedule(network_problem):

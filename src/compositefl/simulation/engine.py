@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -37,6 +38,9 @@ from compositefl.simulation.rounds import (
 # 784-32-10 network, 0.6 of one of the convolutional network of FedCanon.
 WORKING_SET = 2**17
 
+# Share of the memory maps that a process may have at which compiled programs are dropped.
+FULL = 0.5
+
 RELIABLE = Conditions()
 
 
@@ -63,6 +67,7 @@ class Simulation:
         devices: int | None = None,
         block: int | None = None,
     ):
+        make_room()
         self.problem = problem
         self.dtype = np.dtype(dtype)
         self.seed = seed
@@ -192,6 +197,22 @@ class Simulation:
         weight = np.zeros(padded, self.dtype)
         weight[:length] = 1.0 / length
         return jax.tree.map(put, self.problem.test), put(weight)
+
+
+def make_room() -> None:
+    """Drop JAX's compiled programs before the process runs out of memory maps.
+
+    The programs of one run take some 400 maps. Linux allows a process 65,530 by default, and a
+    program that gets none ends it with a segmentation fault.
+    """
+    try:
+        most = int(Path("/proc/sys/vm/max_map_count").read_text())
+        with open("/proc/self/maps", "rb") as file:
+            maps = sum(1 for _ in file)
+    except OSError:
+        return  # not Linux
+    if maps > FULL * most:
+        jax.clear_caches()
 
 
 def even_block(rows: int, most: int) -> int:

@@ -99,7 +99,7 @@ def test_compiled_programs_are_dropped_in_time(lasso_problem, monkeypatch):
     first = cfl.minimize(lasso_problem, cfl.L1(0.1), cfl.FedNMap(gamma=0.5, **steps), **options)
     before = maps()
     engine.make_room()
-    assert maps() >= before  # there was room
+    assert maps() > before - 100  # there was room
     monkeypatch.setattr(engine, "FULL", 0.0)
     engine.make_room()
     assert maps() < before - 100

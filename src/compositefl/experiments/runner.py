@@ -130,12 +130,21 @@ def verdict_row(verdict: Verdict) -> str:
 
 def write_index(out: Path) -> None:
     """README.md in `out`: all verdicts of all pages that are there."""
-    lines = ["# Reproduction", ""]
-    lines += ["Every claim of the papers' figures and tables, and what came out.", ""]
-    lines += ["| experiment | claim | paper says | measured | holds |", "|---|---|---|---|---|"]
+    claims = []
     for file in sorted(out.glob("*.md")):
         if file.name == "README.md":
             continue
         rows = [line for line in file.read_text().splitlines() if line.startswith("| ")]
-        lines += [f"| [{file.stem}]({file.name}) {row}" for row in rows[1:]]
+        claims += [f"| [{file.stem}]({file.name}) {row}" for row in rows[1:]]
+    held = sum(row.endswith("| yes |") for row in claims)
+    lines = [
+        "# Reproduction",
+        "",
+        "Every claim of the papers' figures and tables, and what came out. "
+        f"{held} of {len(claims)} hold here; the pages say what was tried where one does not.",
+        "",
+        "| experiment | claim | paper says | measured | holds |",
+        "|---|---|---|---|---|",
+        *claims,
+    ]
     (out / "README.md").write_text("\n".join(lines) + "\n")

@@ -125,7 +125,7 @@ def fig2_draw(table: pd.DataFrame, path: Path) -> None:
     """One panel for each objective, minibatch, Q and n."""
     keys = zip(*(table[c] for c in ("objective", "n", "Q", "minibatch")), strict=True)
     panel = [
-        f"{name}, n = {n}, Q = {q}" + (f", minibatch {b}" if b != 8 else "")
+        name + (f", minibatch {b},\n" if b != 8 else ", ") + f"n = {n}, Q = {q}"
         for name, n, q, b in keys
     ]
     shown = table.assign(panel=panel)

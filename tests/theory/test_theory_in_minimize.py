@@ -7,6 +7,10 @@ import compositefl as cfl
 from compositefl.algorithms.base import wants_theory
 
 
+def two_rounds(problem, phi, algorithm, **options):
+    return cfl.minimize(problem, phi, algorithm, rounds=2, progress=False, **options)
+
+
 def test_minimize_with_theory_steps(lasso_problem):
     constants = cfl.theory.estimate(lasso_problem, cfl.L1(0.1), batch_size=4).constants()
     expected = cfl.theory.stepsizes(cfl.FedNMap, constants, rounds=30, local_steps=3, batch_size=4)
@@ -33,15 +37,7 @@ def test_numbers_outside_get_a_note_and_run(lasso_problem):
     constants = cfl.theory.estimate(lasso_problem, cfl.L1(0.1), batch_size=4).constants()
     algorithm = cfl.FedNMap(gamma=0.5, local_steps=3, local_lr=0.05)
     with pytest.warns(RuntimeWarning, match="Theorem 5"):
-        cfl.minimize(
-            lasso_problem,
-            cfl.L1(0.1),
-            algorithm,
-            rounds=2,
-            batch_size=4,
-            constants=constants,
-            progress=False,
-        )
+        two_rounds(lasso_problem, cfl.L1(0.1), algorithm, batch_size=4, constants=constants)
 
 
 def test_fedprox_takes_its_theorems_steps(lasso_problem):
@@ -71,23 +67,15 @@ def test_theory_steps_say_what_the_theorem_does_not_cover(
 ):
     constants = cfl.theory.estimate(lasso_problem, phi, batch_size=4).constants()
     with pytest.warns(RuntimeWarning, match=match):
-        cfl.minimize(
-            lasso_problem,
-            phi,
-            algorithm(local_steps=3, local_lr="theory"),
-            rounds=2,
-            batch_size=4,
-            constants=constants,
-            progress=False,
-            **options,
-        )
+        by_theory = algorithm(local_steps=3, local_lr="theory")
+        two_rounds(lasso_problem, phi, by_theory, batch_size=4, constants=constants, **options)
 
 
 def test_full_batches_of_fedmspp_get_a_note_and_run(lasso_problem):
     constants = cfl.theory.Constants(L=2.0, clients=len(lasso_problem.sizes), lipschitz=3.0)
     algorithm = cfl.FedMSPP(local_steps=2, local_lr=0.1, eta=0.5)
     with pytest.warns(RuntimeWarning, match="no minibatches"):
-        cfl.minimize(lasso_problem, None, algorithm, rounds=2, constants=constants, progress=False)
+        two_rounds(lasso_problem, None, algorithm, constants=constants)
 
 
 def test_only_theory_is_a_word(lasso_problem):

@@ -172,8 +172,6 @@ def slope_judge(over: str, paper: float, table: pd.DataFrame) -> list[Verdict]:
     for name, part in each_objective(table):
         end = final(part, (over,)).sort_index()
         measured = slope(end)
-        mean = part[part["round"] > 0].groupby(["round", over])["natural_residual_sq"].mean()
-        ordered = (mean.unstack().diff(axis=1).iloc[:, 1:] < 0).all(axis=1)
         verdicts += [
             Verdict(
                 f"{name}: the final stationarity falls with {over}, at least as {over}^-0.5",
@@ -189,6 +187,8 @@ def slope_judge(over: str, paper: float, table: pd.DataFrame) -> list[Verdict]:
             ),
         ]
         if over == "n":
+            mean = part[part["round"] > 0].groupby(["round", "n"])["natural_residual_sq"].mean()
+            ordered = (mean.unstack().diff(axis=1).iloc[:, 1:] < 0).all(axis=1)
             verdicts.append(
                 Verdict(
                     f"{name}: larger n has the smaller measure throughout the rounds",

@@ -22,6 +22,7 @@ from compositefl.checkpoint import Checkpoint
 from compositefl.options import Options
 from compositefl.problem import Problem
 from compositefl.simulation.engine import Simulation
+from compositefl.simulation.memory import give_back
 from compositefl.simulation.rounds import Conditions
 
 METRICS = (  # columns of the history, in this order
@@ -85,8 +86,10 @@ class Run:
         """Run to the end, or to a reason to stop earlier; returns the reason."""
         simulation, rounds, every = self.simulation, self.options.rounds, self.options.every
         simulation.advance(simulation.round)  # compiles
+        give_back()
         if not self.history:
             self._evaluate()
+            give_back()
         saved_at = time.monotonic()
         with _progress_bar(self.options.progress) as bar, _interrupt() as interrupted:
             task = bar.add_task("", total=rounds, note="")

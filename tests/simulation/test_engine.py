@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import compositefl as cfl
-from compositefl.simulation import engine
+from compositefl.simulation import memory
 from compositefl.simulation.engine import Simulation
 from compositefl.simulation.sampling import (
     lost,
@@ -98,10 +98,10 @@ def test_compiled_programs_are_dropped_in_time(lasso_problem, monkeypatch):
     steps = dict(local_steps=2, local_lr=0.01)
     first = cfl.minimize(lasso_problem, cfl.L1(0.1), cfl.FedNMap(gamma=0.5, **steps), **options)
     before = maps()
-    engine.make_room()
+    memory.make_room()
     assert maps() > before - 100  # there was room
-    monkeypatch.setattr(engine, "FULL", 0.0)
-    engine.make_room()
+    monkeypatch.setattr(memory, "FULL", 0.0)
+    memory.make_room()
     assert maps() < before - 100
     again = cfl.minimize(lasso_problem, cfl.L1(0.1), cfl.FedNMap(gamma=0.5, **steps), **options)
     np.testing.assert_array_equal(first.params, again.params)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,6 +13,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from compositefl.algorithms.base import Algorithm
 from compositefl.problem import Problem
 from compositefl.simulation.evaluation import evaluate
+from compositefl.simulation.memory import make_room
 from compositefl.simulation.placement import (
     AXIS,
     Layout,
@@ -37,9 +37,6 @@ from compositefl.simulation.rounds import (
 # it wait their turn, which bounds the working memory and saves time: 0.85 of a round of the
 # 784-32-10 network, 0.6 of one of the convolutional network of FedCanon.
 WORKING_SET = 2**17
-
-# Share of the memory maps that a process may have at which compiled programs are dropped.
-FULL = 0.5
 
 RELIABLE = Conditions()
 
@@ -199,22 +196,6 @@ class Simulation:
         return jax.tree.map(put, self.problem.test), put(weight)
 
 
-def make_room() -> None:
-    """Drop JAX's compiled programs before the process runs out of memory maps.
-
-    The programs of one run take some 400 maps. Linux allows a process 65,530 by default, and a
-    program that gets none ends it with a segmentation fault.
-    """
-    try:
-        most = int(Path("/proc/sys/vm/max_map_count").read_text())
-        with open("/proc/self/maps", "rb") as file:
-            maps = sum(1 for _ in file)
-    except OSError:
-        return  # not Linux
-    if maps > FULL * most:
-        jax.clear_caches()
-
-
 def even_block(rows: int, most: int) -> int:
     """The size of the fewest blocks of at most `most` rows, all about equally full."""
     return -(-rows // -(-rows // max(1, most)))
@@ -278,4 +259,6 @@ def _models(algorithms: Algorithm, servers: Any) -> Any:
 
 
 def _concatenate(trees: Sequence[Any]) -> Any:
+    if len(trees) == 1:  # copy what is a view of a device's memory, and that only
+        return jax.tree.map(lambda a: np.require(a, requirements=("O", "W")), trees[0])
     return jax.tree.map(lambda *a: np.concatenate([np.asarray(x) for x in a]), *trees)

@@ -37,8 +37,17 @@ class Layout(NamedTuple):
     def from_rows(self, tree: Any) -> Any:
         """Rows on the devices -> (run, client, ...) numpy arrays in the order of the clients."""
         order = np.asarray(self.order)
-        rows = np.argsort(order, kind="stable")[np.sum(order < 0) :]
-        return jax.tree.map(lambda a: np.asarray(a)[:, rows], tree)
+        clients = int(np.sum(order >= 0))
+
+        def collect(a: jax.Array) -> np.ndarray:
+            out = np.empty((a.shape[0], clients, *a.shape[2:]), a.dtype)
+            for shard in a.addressable_shards:  # one by one: a view each, where memory is shared
+                here = order[shard.index[1]]
+                here = here[here >= 0]  # padding comes last
+                out[:, here] = np.asarray(shard.data)[:, : len(here)]
+            return out
+
+        return jax.tree.map(collect, tree)
 
 
 def lay_out(sizes: np.ndarray, mesh: Mesh) -> Layout:

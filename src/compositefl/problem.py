@@ -27,6 +27,24 @@ class Coupled:
         return self.function(params, batch)
 
 
+class Foreign:
+    """A loss or accuracy that is computed outside JAX, such as a PyTorch module's.
+
+    Parameters and batches are numpy arrays. Its rounds run in a Python loop.
+    """
+
+    def check(self, batch: Any) -> None:
+        """Refuse what will not work, given two samples."""
+
+    def __call__(self, params: Any, batch: Any) -> Any:
+        """The mean over the batch."""
+        raise NotImplementedError
+
+    def value_and_gradient(self, params: Any, batch: Any) -> tuple[Any, Any]:
+        """The mean over the batch and its gradient, as numpy arrays."""
+        raise NotImplementedError
+
+
 class Problem:
     """f(x) = sum_i w_i f_i(x), f_i the mean of `loss` over client i's samples.
 
@@ -82,8 +100,21 @@ class Problem:
         )
 
     @property
+    def compiles(self) -> bool:
+        """Whether JAX can compile the loss."""
+        loss = self.loss.function if isinstance(self.loss, Coupled) else self.loss
+        return not isinstance(loss, Foreign)
+
+    @property
     def parameter_count(self) -> int:
         return sum(a.size for a in jax.tree.leaves(self.params))
+
+    def gradient(self, x: Any, batch: Any) -> Any:
+        """The gradient of the mean loss of a batch."""
+        if self.compiles:
+            return jax.grad(self.loss)(x, jax.tree.map(jnp.asarray, batch))
+        loss: Any = self.loss.function if isinstance(self.loss, Coupled) else self.loss
+        return loss.value_and_gradient(jax.device_get(x), batch)[1]
 
     def working_numbers(self, batch_size: int | None) -> int:
         """How many numbers the largest array holds in one client's gradient of a minibatch.
@@ -158,6 +189,9 @@ class Problem:
     def _check_loss(self, client: Any) -> None:
         if not callable(self.loss):
             raise CompositeFLError(f"loss={self.loss!r} must be a function loss(params, batch)")
+        if isinstance(self.loss, Foreign):
+            self.loss.check(jax.tree.map(lambda a: np.resize(a, (2, *np.shape(a)[1:])), client))
+            return
         batch = jax.tree.map(lambda a: np.asarray(a)[:1], client)
         out = jax.eval_shape(self.loss, self.params, batch)
         shape = getattr(out, "shape", None)

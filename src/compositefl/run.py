@@ -22,6 +22,7 @@ from compositefl.checkpoint import Checkpoint
 from compositefl.options import Options
 from compositefl.problem import Problem
 from compositefl.simulation.engine import Simulation
+from compositefl.simulation.loop import LoopSimulation
 from compositefl.simulation.memory import give_back
 from compositefl.simulation.rounds import Conditions
 
@@ -53,7 +54,8 @@ class Run:
     ):
         self.options = options
         self.trials = trials
-        self.simulation = Simulation(
+        engine = Simulation if problem.compiles else LoopSimulation
+        self.simulation = engine(
             problem,
             algorithms,
             trials,

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
@@ -88,9 +87,7 @@ def weight_max(problem: Problem, regularizer: Regularizer, field: str = "weight"
     start = problem.with_params(zero)
     with jax.enable_x64(True):
         x = start.start("float64")
-        gradients = [
-            jax.grad(problem.loss)(x, jax.tree.map(jnp.asarray, c)) for c in problem.clients
-        ]
+        gradients = [problem.gradient(x, client) for client in problem.clients]
         gradient = jax.tree.map(lambda *g: sum(g) / len(g), *gradients)
 
         def is_zero(weight: float) -> bool:

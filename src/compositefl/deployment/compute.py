@@ -13,14 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from compositefl import metrics
 from compositefl.algorithms.base import Algorithm
 from compositefl.deployment.federation import Federation
 from compositefl.problem import Problem
-from compositefl.regularizers.base import Regularizer
-from compositefl.simulation.client import ClientInfo, Oracle, client_round
+from compositefl.simulation import evaluation, loop
+from compositefl.simulation.client import ClientInfo, Keys, Oracle, client_round
 from compositefl.simulation.evaluation import CHUNK
-from compositefl.simulation.sampling import Stream, round_key, trial_key
+from compositefl.simulation.sampling import trial_key
 from compositefl.vector import Vector
 
 
@@ -90,24 +89,25 @@ Program: TypeAlias = tuple[Callable[[Any, Any], Any], int | None, int]  # loss, 
 class Lab:
     """A site's data on its device, and what it can compute from them."""
 
-    def __init__(self, plan: Plan, number: int, train: Any, test: Any):
+    def __init__(self, plan: Plan, number: int, problem: Problem):
         self.plan = plan
-        federation = plan.federation
-        problem: Problem = plan.model.problem([train], test=test, seed=federation.seed)
         self.size = int(problem.sizes[0])
-        batch_size = None if plan.algorithm.exact_gradients else federation.batch_size
-        self.loss = problem.loss
+        batch_size = None if plan.algorithm.exact_gradients else plan.federation.batch_size
+        self.loss: Any = problem.loss
         self.program = (problem.loss, batch_size, self.size)
         with plan.precision():
-            self.samples = jax.device_put(problem.gather([0], self.size, plan.dtype))
+            self.samples = self._keep(problem.gather([0], self.size, plan.dtype))
             self.info = ClientInfo(
                 np.int32(number), np.int32(0), np.int32(self.size), plan.dtype.type(1)
             )
         self.test = None
-        if test is not None and problem.accuracy is not None:
+        if problem.test is not None and problem.accuracy is not None:
             self.test = jax.tree.map(self._real, problem.test)
-        self.accuracy = problem.accuracy
+        self.accuracy: Any = problem.accuracy
         self.test_size = 0 if self.test is None else len(jax.tree.leaves(self.test)[0])
+
+    def _keep(self, samples: Any) -> Any:
+        return jax.device_put(samples)
 
     def _real(self, a: Any) -> np.ndarray:
         a = np.asarray(a)
@@ -163,6 +163,50 @@ class Lab:
         return float(share) * self.test_size
 
 
+class LoopLab(Lab):
+    """The same for a loss that JAX cannot compile."""
+
+    def _keep(self, samples: Any) -> Any:
+        return samples
+
+    def opening(self, message: Any) -> Any:
+        with self.plan.precision():
+            oracle = self._oracle(jax.random.key(0))
+            return oracle.full(jax.device_get(anchor(self.plan.algorithm, message)))[1]
+
+    def round(self, t: int, message: Any, state: Any, mean: Any) -> tuple[Any, Any, int]:
+        plan = self.plan
+        with plan.precision():
+            keys = Keys(trial_key(np.uint32(plan.federation.seed), 0), t, self.info.id)
+            upload, new, taken = loop.client_round(
+                plan.algorithm,
+                self._oracle(keys.minibatch),
+                int(plan.algorithm.draw_steps(keys.shared)),
+                message,
+                state,
+                keys.extras(plan.algorithm, mean),
+            )
+            return *jax.device_get((upload, new)), taken
+
+    def loss_and_gradient(self, x: Any) -> tuple[float, Any]:
+        value, gradient = loop.full_mean(self.loss, x, self.samples)
+        return float(value), gradient
+
+    def right_answers(self, x: Any) -> float:
+        if self.test is None or self.accuracy is None:
+            return 0.0
+        return loop.mean_value(self.accuracy, x, self.test) * self.test_size
+
+    def _oracle(self, key: jax.Array) -> loop.LoopOracle:
+        return loop.LoopOracle(self.loss, self.program[1], key, int(self.info.id), self.samples)
+
+
+def make_lab(plan: Plan, number: int, train: Any, test: Any) -> Lab:
+    """The lab of the site at place `number` of the federation."""
+    problem: Problem = plan.model.problem([train], test=test, seed=plan.federation.seed)
+    return (Lab if problem.compiles else LoopLab)(plan, number, problem)
+
+
 def _mean(samples: Any, size: int, function: Callable[[Any], Any]) -> Any:
     """The mean over samples of a function that is a mean over a batch, chunk by chunk."""
     total = None
@@ -206,16 +250,16 @@ def _round(
     state: Any,
     mean: Any,
 ) -> Any:
-    key = trial_key(seed, 0)
-    shared = round_key(key, Stream.SHARED, t)
-    own = {
-        "key": jax.random.fold_in(round_key(key, Stream.CLIENT, t), info.id),
-        "shared_key": shared,
-        "mean_full_gradient": mean,
-    }
-    extras = {name: own[name] for name in algorithm.needs if name in own}
-    oracle = Oracle(*program, True, samples, round_key(key, Stream.MINIBATCH, t), info)
-    return client_round(algorithm, oracle, algorithm.draw_steps(shared), message, state, extras)
+    keys = Keys(trial_key(seed, 0), t, info.id)
+    oracle = Oracle(*program, True, samples, keys.minibatch, info)
+    steps = algorithm.draw_steps(keys.shared)
+    return client_round(algorithm, oracle, steps, message, state, keys.extras(algorithm, mean))
+
+
+@jax.jit
+def anchor(algorithm: Algorithm, message: Any) -> Any:
+    """The point of the opening exchange."""
+    return algorithm.anchor(message)
 
 
 @jax.jit
@@ -254,26 +298,4 @@ def weighted_mean(trees: list[Any], weights: list[float]) -> Any:
     return jax.tree.map(leaf_mean, *trees)
 
 
-@jax.jit
-def prox_point(phi: Regularizer, gamma: Any, x: Vector, gradient: Vector) -> Vector:
-    """x_z = prox_gamma(x - gamma grad f(x)), where the normal map is measured."""
-    return Vector(phi.prox((x - gamma * gradient).tree, gamma))
-
-
-@jax.jit
-def stationarity(
-    phi: Regularizer, gamma: Any, x: Vector, value: Any, gradient: Vector, gradient_z: Vector
-) -> dict[str, Any]:
-    """The metrics of the simulation's evaluation, from f and its gradients at x and x_z."""
-    z = x - gamma * gradient
-    x_z = Vector(phi.prox(z.tree, gamma))
-    return {
-        "psi": value + phi.value(x.tree),
-        "loss": value,
-        "natural_residual_sq": metrics.squared_norm(
-            metrics.natural_residual(phi, gamma, x, gradient)
-        ),
-        "normal_map_sq": metrics.squared_norm(metrics.normal_map(gamma, z, x_z, gradient_z)),
-        "zeros": metrics.zero_fraction(x.tree),
-        "hoyer": metrics.hoyer_sparsity(x.tree),
-    }
+prox_point, stationarity = jax.jit(evaluation.prox_point), jax.jit(evaluation.stationarity)

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from compositefl.deployment.compute import Lab, Plan
+from compositefl.deployment.compute import Plan, make_lab
 from compositefl.deployment.federation import MEGABYTE, Federation
 from compositefl.deployment.messages import (
     SLACK,
@@ -87,7 +87,7 @@ class Session:
             raise CompositeFLError(f"{site.name} is not a site of the federation")
         self.name, self.run, self.hash = site.name, run, federation.hash
         self.plan = Plan(federation)
-        self.lab = Lab(self.plan, federation.sites.index(site.name), *site.load())
+        self.lab = make_lab(self.plan, federation.sites.index(site.name), *site.load())
         shapes = self.plan.shapes
         self.store = Store(folder / run / self.hash[:16], self.plan.client, shapes.upload)
         self.noise = None if federation.privacy is None else Gaussian(federation.privacy)

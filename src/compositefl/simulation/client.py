@@ -13,7 +13,7 @@ from jax import lax
 from compositefl.algorithms.base import Algorithm
 from compositefl.errors import CompositeFLError
 from compositefl.problem import Coupled
-from compositefl.simulation.sampling import minibatch
+from compositefl.simulation.sampling import Stream, minibatch, round_key
 from compositefl.vector import Vector
 
 
@@ -24,6 +24,20 @@ class ClientInfo(NamedTuple):
     start: Any  # first sample in the buffer
     size: Any
     weight: Any
+
+
+class Keys:
+    """The keys of one client in one round. `key` is the trial's."""
+
+    def __init__(self, key: jax.Array, t: Any, client: Any):
+        self.minibatch = round_key(key, Stream.MINIBATCH, t)
+        self.shared = round_key(key, Stream.SHARED, t)
+        self.own = jax.random.fold_in(round_key(key, Stream.CLIENT, t), client)
+
+    def extras(self, algorithm: Algorithm, mean: Any) -> dict[str, Any]:
+        """What `algorithm.begin` asks for, but the client's own full gradient."""
+        there = {"key": self.own, "shared_key": self.shared, "mean_full_gradient": mean}
+        return {name: there[name] for name in algorithm.needs if name in there}
 
 
 def weighted_loss(loss: Callable[[Any, Any], Any], params: Any, batch: Any, weight: Any) -> Any:

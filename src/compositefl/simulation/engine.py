@@ -25,6 +25,7 @@ from compositefl.simulation.placement import (
 )
 from compositefl.simulation.rounds import (
     Conditions,
+    Crowd,
     Program,
     RunState,
     Work,
@@ -76,12 +77,10 @@ class Simulation:
         self.program = Program(
             loss=problem.loss,
             layout=self.layout,
-            clients=clients,
+            crowd=Crowd(clients, count, replacement),
             largest=int(problem.sizes.max()),
             equal=bool(np.all(problem.sizes == problem.sizes[0])),
             batch_size=batch_size,
-            count=count,
-            replacement=replacement,
             block=block or even_block(rows, WORKING_SET // size),
         )
         self.conditions = Conditions(

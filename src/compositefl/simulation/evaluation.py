@@ -62,6 +62,30 @@ def mean_accuracy(accuracy: Callable[[Any, Any], Any], x: Any, test: Any) -> jax
     return sum_over_samples(lambda batch, w: weighted_loss(accuracy, x, batch, w), samples, weight)
 
 
+def prox_point(phi: Regularizer, gamma: Any, x: Vector, gradient: Vector) -> Vector:
+    """x_z = prox_gamma(z) of z = x - gamma grad f(x), where the normal map is measured.
+
+    The normal map needs a pre-prox point, and this one exists for every method.
+    """
+    return Vector(phi.prox((x - gamma * gradient).tree, gamma))
+
+
+def stationarity(
+    phi: Regularizer, gamma: Any, x: Vector, value: Any, gradient: Vector, gradient_z: Vector
+) -> dict[str, Any]:
+    """The metrics of a model x, from f(x) and the gradients at x and at `prox_point`."""
+    z, x_z = x - gamma * gradient, prox_point(phi, gamma, x, gradient)
+    residual = metrics.natural_residual(phi, gamma, x, gradient)
+    return {
+        "psi": value + phi.value(x.tree),
+        "loss": value,
+        "natural_residual_sq": metrics.squared_norm(residual),
+        "normal_map_sq": metrics.squared_norm(metrics.normal_map(gamma, z, x_z, gradient_z)),
+        "zeros": metrics.zero_fraction(x.tree),
+        "hoyer": metrics.hoyer_sparsity(x.tree),
+    }
+
+
 def _evaluate(
     loss: Callable[[Any, Any], Any],
     accuracy: Callable[[Any, Any], Any] | None,
@@ -85,20 +109,8 @@ def _evaluate(
     def one(run: tuple[Regularizer, Vector]) -> dict[str, jax.Array]:
         phi, x = run
         value, gradient = value_and_gradient(x.tree)
-        # The normal map needs a pre-prox point; z = x - gamma grad f(x) exists for every method.
-        z = x - gamma * Vector(gradient)
-        x_z = Vector(phi.prox(z.tree, gamma))
-        _, gradient_z = value_and_gradient(x_z.tree)
-        residual = metrics.natural_residual(phi, gamma, x, Vector(gradient))
-        normal = metrics.normal_map(gamma, z, x_z, Vector(gradient_z))
-        row = {
-            "psi": value + phi.value(x.tree),
-            "loss": value,
-            "natural_residual_sq": metrics.squared_norm(residual),
-            "normal_map_sq": metrics.squared_norm(normal),
-            "zeros": metrics.zero_fraction(x.tree),
-            "hoyer": metrics.hoyer_sparsity(x.tree),
-        }
+        _, gradient_z = value_and_gradient(prox_point(phi, gamma, x, Vector(gradient)).tree)
+        row = stationarity(phi, gamma, x, value, Vector(gradient), Vector(gradient_z))
         if accuracy is not None:
             row["accuracy"] = mean_accuracy(accuracy, x.tree, test)
         return row

@@ -29,23 +29,30 @@ from compositefl.vector import Vector
 
 
 @dataclass(frozen=True)
-class Program:
-    """What is compiled in: everything but numbers and data."""
+class Crowd:
+    """How many clients there are and how many are drawn in a round."""
 
-    loss: Callable[[Any, Any], Any]
-    layout: Layout
     clients: int
-    largest: int  # samples of the largest client
-    equal: bool  # all clients hold the same number of samples
-    batch_size: int | None
-    count: int  # clients drawn in a round
+    count: int
     replacement: bool
-    block: int  # clients worked on at the same time, on one device
 
     @property
     def everyone(self) -> bool:
         """All clients take part in every round."""
         return self.count == self.clients and not self.replacement
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is compiled in: everything but numbers and data."""
+
+    loss: Callable[[Any, Any], Any]
+    layout: Layout
+    crowd: Crowd
+    largest: int  # samples of the largest client
+    equal: bool  # all clients hold the same number of samples
+    batch_size: int | None
+    block: int  # clients worked on at the same time, on one device
 
 
 class Conditions(NamedTuple):
@@ -97,17 +104,13 @@ class Attendance(NamedTuple):
 
 
 def attendance(
-    program: Program, conditions: Conditions, key: jax.Array, t: Any, info: ClientInfo, steps: Any
+    crowd: Crowd, conditions: Conditions, key: jax.Array, t: Any, info: ClientInfo, steps: Any
 ) -> Attendance:
     """Draw the round's participants, stragglers and lost uploads."""
     times = (info.weight > 0).astype(jnp.int32)
-    if not program.everyone:
-        draw = participants(
-            round_key(key, Stream.PARTICIPANTS, t),
-            program.clients,
-            program.count,
-            program.replacement,
-        )
+    if not crowd.everyone:
+        at = round_key(key, Stream.PARTICIPANTS, t)
+        draw = participants(at, crowd.clients, crowd.count, crowd.replacement)
         times *= draw[info.id]
     arrived = None
     if conditions.dropout is not None:
@@ -137,7 +140,7 @@ def one_round(
     info = placed.info
     message = algorithm.broadcast(server)
     steps = algorithm.draw_steps(round_key(key, Stream.SHARED, t))
-    present = attendance(program, conditions, key, t, info, steps)
+    present = attendance(program.crowd, conditions, key, t, info, steps)
     oracle = partial(
         Oracle,
         program.loss,
@@ -212,7 +215,7 @@ def visit(
         total = weighted_sum(info.weight * counted.astype(info.weight.dtype), uploads)
         return total, new, jnp.sum(jnp.where(here.times > 0, taken, 0), dtype=jnp.int32)
 
-    if program.everyone and block >= rows:
+    if program.crowd.everyone and block >= rows:
         return batch(clients, info, present)
 
     # Only the present rows, `block` at a time: this bounds memory and skips the absent.

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from compositefl.errors import CompositeFLError
 from compositefl.metrics import squared_norm
 from compositefl.problem import Problem
 from compositefl.regularizers.base import Regularizer
@@ -40,6 +41,11 @@ class Probe:
     """
 
     def __init__(self, problem: Problem, dtype: str, seed: int):
+        if not problem.compiles:
+            raise CompositeFLError(
+                "the constants of a PyTorch module are not estimated, as this takes second "
+                "derivatives; give constants=compositefl.theory.Constants(...)"
+            )
         self.loss, self.dtype, self.sizes = problem.loss, np.dtype(dtype), problem.sizes
         self.seed = seed
         total = int(problem.sizes.sum())

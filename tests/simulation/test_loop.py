@@ -1,0 +1,148 @@
+"""Rounds in a Python loop against the compiled ones: the same samples, the same numbers."""
+
+import jax
+import numpy as np
+import pytest
+
+import compositefl as cfl
+import test_against_plain
+import test_methods_a
+import test_methods_b
+from compositefl.problem import Foreign
+from problems import cross_entropy, squared_loss
+
+WEIGHT = 0.05
+METHODS = {
+    **{name: case[0] for name, case in test_against_plain.METHODS.items()},
+    **{name: case[0] for name, case in test_methods_a.ALL.items()},
+    **{name: case[0] for name, case in test_methods_b.TWINS.items()},
+    "pgd": cfl.PGD(lr=0.2),
+}
+FEDNMAP = METHODS["fednmap"]
+
+
+class Outside(Foreign):
+    """A loss that the engine must not look into."""
+
+    def __init__(self, loss):
+        self.loss, self.both = jax.jit(loss), jax.jit(jax.value_and_grad(loss))
+
+    def __call__(self, params, batch):
+        return np.asarray(self.loss(params, batch))
+
+    def value_and_gradient(self, params, batch):
+        assert all(isinstance(a, np.ndarray) for a in jax.tree.leaves((params, batch)))
+        return jax.tree.map(np.asarray, self.both(params, batch))
+
+
+@pytest.fixture(scope="module")
+def lasso_outside(lasso_problem):
+    return cfl.Problem(Outside(squared_loss), lasso_problem.params, lasso_problem.clients)
+
+
+def both(inside, outside, algorithm, phi=None, **options):
+    """(compiled, looped) results."""
+    options = dict(rounds=6, batch_size=4, seed=7, dtype="float64", progress=False) | options
+    options = {"eval_every": 3} | options
+    phi = cfl.L1(WEIGHT) if phi is None else phi
+    if getattr(algorithm, "composite", "") == "none":
+        phi = None
+    return [cfl.minimize(p, phi, algorithm, **options) for p in (inside, outside)]
+
+
+def assert_same(compiled, looped, tolerance=1e-10):
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)  # noqa: E731
+    for part in ("params", "server", "clients"):
+        jax.tree.map(close, getattr(compiled, part), getattr(looped, part))
+    assert list(compiled.history) == list(looped.history)
+    for column in compiled.history.columns.drop("seconds"):
+        close(compiled.history[column], looped.history[column])
+    assert (compiled.stopped, compiled.rounds) == (looped.stopped, looped.rounds)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method(lasso_problem, lasso_outside, name):
+    assert not lasso_outside.compiles
+    assert_same(*both(lasso_problem, lasso_outside, METHODS[name]))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(batch_size=None),
+        dict(participation=0.5),
+        dict(participation=3, trials=2),
+        dict(dropout=0.4, weights="size"),
+        dict(stragglers=0.6),
+        dict(dropout=1.0 - 1e-9),
+    ],
+    ids=str,
+)
+def test_conditions_and_trials(lasso_problem, lasso_outside, options):
+    assert_same(*both(lasso_problem, lasso_outside, FEDNMAP, **options))
+
+
+def test_drawing_with_replacement(lasso_problem, lasso_outside):
+    options = dict(participation=4, replacement=True)
+    assert_same(*both(lasso_problem, lasso_outside, METHODS["fedmid"], **options))
+
+
+def test_a_pytree_in_float32_with_a_test_set(network_problem):
+    test = jax.tree.map(lambda a: np.asarray(a)[:7], network_problem.clients[3])
+
+    def right(params, batch):
+        return -cross_entropy(params, batch)  # any mean over samples will do
+
+    def make(wrap):
+        return cfl.Problem(
+            wrap(cross_entropy),
+            network_problem.params,
+            network_problem.clients,
+            test=test,
+            accuracy=wrap(right),
+            eval_samples=5,
+        )
+
+    problems = make(lambda f: f), make(Outside)
+    assert_same(*both(*problems, FEDNMAP, dtype="float32"), tolerance=2e-5)
+
+
+def test_coupled_batches(network_problem):
+    def spread(params, batch):  # no mean over samples
+        return cross_entropy(params, batch) * (1 + np.float32(0.1) * batch["x"].std())
+
+    params, clients = network_problem.params, network_problem.clients
+    make = lambda loss: cfl.Problem(loss, params, clients, coupled_batch=4)  # noqa: E731
+    for batch_size in (4, None):
+        compiled, looped = both(make(spread), make(Outside(spread)), FEDNMAP, batch_size=batch_size)
+        assert_same(compiled, looped)
+
+
+def test_resume(lasso_outside, tmp_path):
+    options = dict(batch_size=4, seed=7, dtype="float64", progress=False, eval_every=3)
+    steps = lasso_outside, cfl.L1(WEIGHT), FEDNMAP
+    whole = cfl.minimize(*steps, rounds=9, trials=2, **options)
+    file = tmp_path / "run.ckpt"
+    cfl.minimize(*steps, rounds=6, trials=2, checkpoint=file, **options)
+    again = cfl.minimize(*steps, rounds=9, trials=2, checkpoint=file, resume=True, **options)
+    for part in ("params", "server", "clients"):
+        jax.tree.map(np.testing.assert_array_equal, getattr(whole, part), getattr(again, part))
+
+
+def test_divergence_keeps_the_last_finite_round(lasso_problem, lasso_outside):
+    algorithm = cfl.FedNMap(gamma=0.7, local_steps=4, local_lr=1e60)
+    with pytest.warns(RuntimeWarning, match="diverged"):
+        compiled, looped = both(lasso_problem, lasso_outside, algorithm)
+    assert compiled.stopped == looped.stopped == "diverged"
+    assert compiled.diverged == looped.diverged
+
+
+def test_sweeps_and_weight_max(lasso_problem, lasso_outside):
+    weights = [cfl.weight_max(p, cfl.L1(1.0)) for p in (lasso_problem, lasso_outside)]
+    assert weights[0] == pytest.approx(weights[1], rel=1e-9)
+
+
+def test_constants_are_not_estimated(lasso_outside):
+    theory = cfl.FedNMap(gamma=0.7, local_steps=4, local_lr="theory")
+    with pytest.raises(cfl.CompositeFLError, match="second derivatives"):
+        cfl.minimize(lasso_outside, cfl.L1(WEIGHT), theory, rounds=3, progress=False)

@@ -55,6 +55,15 @@ def network_data(seed=0):
     ]
 
 
+def torch_model():
+    """A PyTorch module, the same at every site."""
+    import torch
+
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3))
+    return cfl.models.from_torch(module, classes=3)
+
+
 ALGORITHMS = {
     "fednmap": 'name = "fednmap"\nlocal_steps = 3\nlocal_lr = 0.05\nserver_lr = 1.0\ngamma = 0.5',
     "za1": 'name = "za1"\nlocal_steps = 3\nlocal_lr = 0.03\nserver_lr = 1.0',
@@ -75,6 +84,7 @@ ALGORITHMS = {
 }
 MODELS = {
     "lasso": 'name = "deployment_cases:lasso_model"',
+    "torch": 'name = "deployment_cases:torch_model"',
     "mlp": 'name = "mlp"\ninput_shape = [4]\nclasses = 3\nhidden = [5]',
 }
 DATA = {"lasso": lasso_data, "mlp": network_data}

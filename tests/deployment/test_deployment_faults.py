@@ -6,9 +6,9 @@ import time
 
 import numpy as np
 import pytest
-from deployment_cases import FAST, Local, centralised, gap, simulate, text
 
 from compositefl.deployment.messages import decode, encode
+from deployment_cases import FAST, Local, centralised, gap, simulate, text
 
 EXACT = 1e-12
 ROUNDS = 6

@@ -5,12 +5,12 @@ import hashlib
 import numpy as np
 import pandas as pd
 import pytest
-from deployment_cases import Local, text
 
 from compositefl.deployment import Federation, Site
 from compositefl.deployment.messages import decode, encode, pack, unpack
 from compositefl.deployment.store import Entry, Store
 from compositefl.errors import CompositeFLError
+from deployment_cases import Local, text
 
 
 def test_the_hash_is_that_of_the_file(tmp_path):

@@ -3,9 +3,9 @@
 import jax
 import numpy as np
 import pytest
-from deployment_cases import ALGORITHMS, Local, gap, simulate, simulated_models, text
 
 from compositefl.vector import unwrap
+from deployment_cases import ALGORITHMS, Local, gap, simulate, simulated_models, text
 
 METHODS = [name for name in ALGORITHMS if name != "mime"]
 

@@ -1,5 +1,10 @@
 """Ready models with their losses: `models.mlp((784, 32, 10)).problem(clients)`."""
 
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+from compositefl.errors import CompositeFLError
 from compositefl.models.base import Model
 from compositefl.models.layers import ACTIVATIONS
 from compositefl.models.vision import mobilenet_v3_small, resnet18
@@ -21,10 +26,45 @@ __all__ = [
     "build",
     "cnn_fedcanon",
     "cnn_zhang",
+    "from_torch",
     "linear_regression",
     "logistic_regression",
     "mlp",
     "mobilenet_v3_small",
     "multinomial",
     "resnet18",
+    "to_torch",
 ]
+
+
+def from_torch(
+    module: Any,
+    loss: Callable[[Any, Any], Any] | None = None,
+    accuracy: Callable[[Any, Any], Any] | None = None,
+    classes: int | None = None,
+) -> Model:
+    """A PyTorch module as a model. Its parameters that require gradients are the start.
+
+    loss(outputs, y) -> one number a sample, in PyTorch: cross-entropy by default, and then
+    accuracy is the share of labels with the largest output. accuracy(outputs, y) -> one number a
+    sample. classes: refuse labels that are not below it.
+
+    Parameters keep PyTorch's names, for regularisers by name and in saved files. Buffers stay as
+    they are: batch normalisation in training mode normalises with the batch at hand, in eval mode
+    with the averages that the module came with. Dropout is refused. Second derivatives are not
+    there, so steps from theory need `constants`.
+    """
+    return _pytorch().model(module, loss, accuracy, classes)
+
+
+def to_torch(params: Mapping[str, Any], module: Any) -> Any:
+    """Give `module` the parameters of a result, such as `result.params`; returns the module."""
+    return _pytorch().load(params, module)
+
+
+def _pytorch() -> ModuleType:
+    try:
+        from compositefl.models import pytorch
+    except ImportError:
+        raise CompositeFLError("PyTorch models need pip install 'compositefl[torch]'") from None
+    return pytorch

@@ -114,7 +114,8 @@ class Accuracy:
     def __call__(self, params: Any, batch: Any) -> jax.Array:
         x, y = unpack(batch)
         logits = self.network.apply_to(params, x, np.shape(y))
-        return jnp.mean((logits > 0 if self.network.squeeze else logits.argmax(-1)) == y)
+        answers = logits > 0 if self.network.squeeze else logits.argmax(-1)
+        return jnp.mean(answers == y, dtype=logits.dtype)
 
 
 def unpack(batch: Any) -> tuple[Any, Any]:

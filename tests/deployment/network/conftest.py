@@ -34,10 +34,9 @@ class Net:
     """A provisioned federation with its nodes, and runs of lasso federations on it."""
 
     def __init__(self, root):
-        from deployment_cases import text
-
         from compositefl.cli.rehearsal import free_port
         from compositefl.deployment import Federation, flare
+        from deployment_cases import text
 
         self.flare, self.root = flare, root
         self.first = Federation.parse(text())

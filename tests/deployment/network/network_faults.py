@@ -7,10 +7,10 @@ import time
 
 import numpy as np
 import psutil
-from deployment_cases import SITES, lasso_data
 
 from compositefl.deployment.messages import decode, encode
 from compositefl.deployment.worker import Session
+from deployment_cases import SITES, lasso_data
 
 honest = Session.round
 

@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("nvflare", reason="needs pip install 'compositefl[deploy]'")
 
 import psutil
+
 from deployment_cases import centralised, gap, lasso_data, simulate, text
 
 full = pytest.mark.full

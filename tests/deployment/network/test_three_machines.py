@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from deployment_cases import simulate
 from safetensors.numpy import load_file
 from sklearn.datasets import load_breast_cancer
 
 import compositefl as cfl
 from compositefl.deployment import Federation
 from compositefl.result import named_leaves
+from deployment_cases import simulate
 
 pytest.importorskip("nvflare", reason="needs pip install 'compositefl[deploy]'")
 pytest.importorskip("pyarrow", reason="reads Parquet")

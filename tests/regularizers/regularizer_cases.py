@@ -134,6 +134,10 @@ def channels(shape):
     return list(np.arange(np.prod(shape)).reshape(-1, shape[-1]).T)
 
 
+def filters(shape):
+    return list(np.arange(np.prod(shape)).reshape(shape[0], -1))
+
+
 def by_ids(ids):
     return [np.flatnonzero(np.asarray(ids) == g) for g in sorted(set(ids))]
 
@@ -284,6 +288,9 @@ CASES = [
     Case("group-lasso channels", R.GroupLasso(0.7, "channels"), (2, 2, 3),
          group_value(0, 0.7, channels((2, 2, 3))), group_prox(0, 0.7, channels((2, 2, 3))),
          other=R.GroupLasso(0.2, "channels")),
+    Case("group-lasso filters", R.GroupLasso(0.7, "filters"), (3, 2, 2),
+         group_value(0, 0.7, filters((3, 2, 2))), group_prox(0, 0.7, filters((3, 2, 2))),
+         other=R.GroupLasso(0.2, "filters")),
     Case("group-lasso ids, sqrt-size", R.GroupLasso(0.5, IDS, "sqrt-size"), V,
          group_value(0, 0.5, by_ids(IDS), np.sqrt), group_prox(0, 0.5, by_ids(IDS), np.sqrt),
          other=R.GroupLasso(0.2, IDS, "sqrt-size")),

@@ -12,7 +12,7 @@ from compositefl.errors import CompositeFLError, require_nonnegative, unknown_na
 from compositefl.regularizers.base import Number, Regularizer
 from compositefl.regularizers.operators import safe_sqrt, scalar_like, soft_threshold
 
-GROUPS = ("rows", "columns", "channels")
+GROUPS = ("rows", "columns", "channels", "filters")
 GROUP_WEIGHTS = ("one", "sqrt-size")
 
 
@@ -25,6 +25,7 @@ class _Grouped(Regularizer):
     - "columns": leaf[:, j] of a matrix;
     - "channels": leaf[..., j], all that feeds one output: a filter of an HWIO kernel, a neuron of
       an (in, out) matrix, one entry of a bias;
+    - "filters": leaf[j, ...], the same in PyTorch's order: (out, in, height, width), (out, in);
     - a sequence of whole numbers, one for each entry of a flat vector: its group.
 
     `group_weights` is "one" (w_g = 1) or "sqrt-size" (w_g = square root of the group's size).
@@ -51,8 +52,8 @@ class _Grouped(Regularizer):
     def leaf_problem(self, shape: tuple[int, ...]) -> str | None:
         if self.groups in ("rows", "columns"):
             return None if len(shape) == 2 else f"has no {self.groups}: they need a matrix"
-        if self.groups == "channels":
-            return None if shape else "has no channels: they need at least one axis"
+        if self.groups in ("channels", "filters"):
+            return None if shape else f"has no {self.groups}: they need at least one axis"
         size = len(self.groups)
         return None if shape == (size,) else f"does not fit {size} group ids: it must be ({size},)"
 
@@ -61,8 +62,12 @@ class _Grouped(Regularizer):
         sizes: Any
         entry: Any
         if isinstance(self.groups, str):
-            last = x.ndim - 1
-            axes = {"rows": (1,), "columns": (0,), "channels": tuple(range(last))}[self.groups]
+            axes = {
+                "rows": (1,),
+                "columns": (0,),
+                "channels": tuple(range(x.ndim - 1)),
+                "filters": tuple(range(1, x.ndim)),
+            }[self.groups]
             sizes = math.prod(x.shape[axis] for axis in axes)
             squares, entry = jnp.sum(x * x, axes, keepdims=True), ...
         else:
@@ -89,8 +94,8 @@ class GroupLasso(_Grouped):
     """phi(x) = weight * sum_g w_g ||x_g||_2: whole groups vanish together.
 
     prox_t(z)_g = z_g max(1 - t weight w_g / ||z_g||, 0), and 0 if z_g = 0. rho = 0, any t.
-    `groups` is "rows", "columns", "channels" (the last axis) or one group number for each entry
-    of a flat vector; `group_weights` is "one" (w_g = 1) or "sqrt-size".
+    `groups` is "rows", "columns", "channels" (the last axis), "filters" (the first axis) or one
+    group number for each entry of a flat vector; `group_weights` is "one" (w_g = 1) or "sqrt-size".
     """
 
     weight: Number

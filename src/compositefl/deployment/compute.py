@@ -17,7 +17,7 @@ from compositefl.algorithms.base import Algorithm
 from compositefl.deployment.federation import Federation
 from compositefl.problem import Problem
 from compositefl.simulation import evaluation, loop
-from compositefl.simulation.client import ClientInfo, Keys, Oracle, client_round
+from compositefl.simulation.client import ClientInfo, Oracle, client_keys, client_round
 from compositefl.simulation.evaluation import CHUNK
 from compositefl.simulation.sampling import trial_key
 from compositefl.vector import Vector
@@ -177,7 +177,7 @@ class LoopLab(Lab):
     def round(self, t: int, message: Any, state: Any, mean: Any) -> tuple[Any, Any, int]:
         plan = self.plan
         with plan.precision():
-            keys = Keys(trial_key(np.uint32(plan.federation.seed), 0), t, self.info.id)
+            keys = client_keys(trial_key(np.uint32(plan.federation.seed), 0), t, self.info.id)
             upload, new, taken = loop.client_round(
                 plan.algorithm,
                 self._oracle(keys.minibatch),
@@ -250,7 +250,7 @@ def _round(
     state: Any,
     mean: Any,
 ) -> Any:
-    keys = Keys(trial_key(seed, 0), t, info.id)
+    keys = client_keys(trial_key(seed, 0), t, info.id)
     oracle = Oracle(*program, True, samples, keys.minibatch, info)
     steps = algorithm.draw_steps(keys.shared)
     return client_round(algorithm, oracle, steps, message, state, keys.extras(algorithm, mean))

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from compositefl.errors import CompositeFLError
@@ -53,7 +52,7 @@ def model(
     return Model(
         name=type(module).__name__,
         init=lambda key: params,
-        apply=Apply(module),
+        apply=Apply(copy.deepcopy(module)),
         loss=Mean(module, loss),
         accuracy=accuracy and Mean(module, accuracy),
         classes=classes,
@@ -83,35 +82,53 @@ class Apply:
     """The module as a function of its parameters, in whatever precision they have."""
 
     def __init__(self, module: torch.nn.Module):
-        self.modules = {next(module.parameters()).dtype: module}
-        self.lock = threading.Lock()  # functional_call swaps parameters in place while it runs
+        self.copies = {next(module.parameters()).dtype: Copy(module)}
+        self.lock = threading.Lock()  # a copy holds the parameters of one call at a time
 
     def __call__(self, params: Any, x: Any) -> np.ndarray:
         """Outputs for inputs x, as numpy arrays."""
         with torch.no_grad(), self.lock:
-            tensors = {name: self.tensor(a) for name, a in params.items()}
-            return self.outputs(tensors, self.tensor(x)).cpu().numpy()
+            copy_ = self.loaded(params)
+            return copy_.outputs(copy_.tensor(x)).cpu().numpy()
 
-    def outputs(self, tensors: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
-        module = self._module(next(iter(tensors.values())).dtype)
-        buffers = {name: b.clone() for name, b in module.named_buffers()}  # batch norm writes them
-        return functional_call(module, tensors | buffers, (x,))
+    def loaded(self, params: Any) -> "Copy":
+        """A copy of the module with these parameters."""
+        dtype = torch.tensor(np.empty(0, next(iter(params.values())).dtype)).dtype
+        first = next(iter(self.copies.values()))
+        if dtype not in self.copies:
+            self.copies[dtype] = Copy(copy.deepcopy(first.module).to(dtype=dtype))
+        self.copies[dtype].load(params)
+        return self.copies[dtype]
+
+
+class Copy:
+    """A module whose parameters are overwritten before each call; its buffers stay."""
+
+    def __init__(self, module: torch.nn.Module):
+        self.module = module
+        self.parameters = {n: p for n, p in module.named_parameters() if p.requires_grad}
+        first = next(iter(self.parameters.values()))
+        self.dtype, self.device = first.dtype, first.device
+        self.buffers = [(b, b.clone()) for b in module.buffers()]
+
+    def load(self, params: Any) -> None:
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                if parameter.device.type == "cpu":
+                    np.copyto(parameter.detach().numpy(), params[name])
+                else:
+                    parameter.copy_(torch.tensor(np.asarray(params[name])))
 
     def tensor(self, a: Any) -> torch.Tensor:
         a = np.asarray(a)
         whole = np.issubdtype(a.dtype, np.integer)  # PyTorch wants 64 bits of labels
-        return torch.tensor(a, dtype=torch.int64 if whole else None, device=self.device)
+        return torch.tensor(a, dtype=torch.int64 if whole else self.dtype, device=self.device)
 
-    @property
-    def device(self) -> torch.device:
-        return next(next(iter(self.modules.values())).parameters()).device
-
-    def _module(self, dtype: torch.dtype) -> torch.nn.Module:
-        """The module with frozen parameters and buffers of this type."""
-        if dtype not in self.modules:
-            first = next(iter(self.modules.values()))
-            self.modules[dtype] = copy.deepcopy(first).to(dtype=dtype)
-        return self.modules[dtype]
+    def outputs(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            for buffer, kept in self.buffers:  # batch normalisation has written its averages
+                buffer.copy_(kept)
+        return self.module(x)
 
 
 class Mean(Foreign):
@@ -119,37 +136,33 @@ class Mean(Foreign):
 
     def __init__(self, module: torch.nn.Module, function: SampleFunction):
         self.name, self.function = type(module).__name__, function
-        self.apply = Apply(module)
+        self.apply = Apply(copy.deepcopy(module))
 
     def __call__(self, params: Any, batch: Any) -> np.ndarray:
         with torch.no_grad(), self.apply.lock:
-            return self._terms(self._tensors(params), batch).mean().cpu().numpy()
+            return self._terms(self.apply.loaded(params), batch).mean().cpu().numpy()
 
     def value_and_gradient(self, params: Any, batch: Any) -> tuple[np.ndarray, Any]:
         with torch.enable_grad(), self.apply.lock:
-            tensors = {name: t.requires_grad_() for name, t in self._tensors(params).items()}
-            value = self._terms(tensors, batch).mean()
-            found = torch.autograd.grad(value, list(tensors.values()), materialize_grads=True)
-        gradient = {name: g.cpu().numpy() for name, g in zip(tensors, found, strict=True)}
+            loaded = self.apply.loaded(params)
+            value = self._terms(loaded, batch).mean()
+            wanted = list(loaded.parameters.values())
+            found = torch.autograd.grad(value, wanted, materialize_grads=True)
+        names = loaded.parameters
+        gradient = {name: g.cpu().numpy() for name, g in zip(names, found, strict=True)}
         return value.detach().cpu().numpy(), gradient
 
-    def _tensors(self, params: Any) -> dict[str, torch.Tensor]:
-        return {name: self.apply.tensor(a) for name, a in params.items()}
-
-    def _terms(self, tensors: dict[str, torch.Tensor], batch: Any) -> torch.Tensor:
-        """function(module(x), y), with inputs in the precision of the parameters."""
-        kind = next(iter(tensors.values())).dtype
-        x, y = (self.apply.tensor(a) for a in unpack(batch))
-        x, y = (a.to(kind) if a.is_floating_point() else a for a in (x, y))
-        return self.function(self.apply.outputs(tensors, x), y)
+    def _terms(self, loaded: Copy, batch: Any) -> torch.Tensor:
+        """function(module(x), y)."""
+        x, y = (loaded.tensor(a) for a in unpack(batch))
+        return self.function(loaded.outputs(x), y)
 
     def check(self, batch: Any) -> None:
         x, y = (np.asarray(a) for a in unpack(batch))
-        module = next(iter(self.apply.modules.values()))
-        tensors = {n: p.detach() for n, p in module.named_parameters() if p.requires_grad}
+        (present,) = self.apply.copies.values()
         try:
             with torch.no_grad(), self.apply.lock:
-                first, again = (self._terms(tensors, (x, y)) for _ in range(2))
+                first, again = (self._terms(present, (x, y)) for _ in range(2))
         except Exception as error:
             raise CompositeFLError(
                 f"{self.name} or its loss fails on samples of shape {x.shape[1:]} with targets of "

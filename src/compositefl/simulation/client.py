@@ -26,18 +26,26 @@ class ClientInfo(NamedTuple):
     weight: Any
 
 
-class Keys:
-    """The keys of one client in one round. `key` is the trial's."""
+class Keys(NamedTuple):
+    """The keys of one client in one round."""
 
-    def __init__(self, key: jax.Array, t: Any, client: Any):
-        self.minibatch = round_key(key, Stream.MINIBATCH, t)
-        self.shared = round_key(key, Stream.SHARED, t)
-        self.own = jax.random.fold_in(round_key(key, Stream.CLIENT, t), client)
+    minibatch: jax.Array
+    shared: jax.Array  # the same for all clients
+    own: jax.Array
 
     def extras(self, algorithm: Algorithm, mean: Any) -> dict[str, Any]:
         """What `algorithm.begin` asks for, but the client's own full gradient."""
         there = {"key": self.own, "shared_key": self.shared, "mean_full_gradient": mean}
         return {name: there[name] for name in algorithm.needs if name in there}
+
+
+def client_keys(key: jax.Array, t: Any, client: Any) -> Keys:
+    """The keys of a client in round t of the trial that `key` belongs to."""
+    return Keys(
+        round_key(key, Stream.MINIBATCH, t),
+        round_key(key, Stream.SHARED, t),
+        jax.random.fold_in(round_key(key, Stream.CLIENT, t), client),
+    )
 
 
 def weighted_loss(loss: Callable[[Any, Any], Any], params: Any, batch: Any, weight: Any) -> Any:

@@ -9,11 +9,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from compositefl.algorithms.base import Algorithm
 from compositefl.problem import Coupled, Foreign, Problem
-from compositefl.simulation.client import ClientInfo, Keys
+from compositefl.simulation.client import ClientInfo, client_keys
 from compositefl.simulation.evaluation import CHUNK, prox_point, stationarity
 from compositefl.simulation.rounds import (
     Conditions,
@@ -108,7 +109,7 @@ def client_round(
     """(upload, new private state, local steps taken), as `simulation.client.client_round`."""
     if "full_gradient" in algorithm.needs:
         extras = extras | {"full_gradient": oracle.full(_anchor(algorithm, message))[1]}
-    local = _begin(algorithm, message, state, extras)
+    local, points = _begin(algorithm, message, state, extras)
     l = 0
     while l < steps and not (algorithm.stops_early and _finished(algorithm, local)):
         at = 0 if algorithm.one_minibatch else l
@@ -116,10 +117,10 @@ def client_round(
             lambda point, at=at: (
                 oracle(point, at) if algorithm.wants_values else oracle(point, at)[1]
             ),
-            _query(algorithm, local, np.int32(l)),
+            points,
             is_leaf=lambda node: isinstance(node, Vector),
         )
-        local = _step(algorithm, local, answers, np.int32(l))
+        local, points = _step(algorithm, local, answers, np.int32(l))
         l += 1
     upload, new = _finish(algorithm, local, np.int32(l))
     return upload, new, l
@@ -209,7 +210,7 @@ class LoopSimulation:
         times, steps = np.asarray(present.times), np.broadcast_to(present.steps, info.id.shape)
         here = [int(i) for i in np.flatnonzero(times)]
         weight = self.weights * times.astype(self.dtype)
-        keys = {i: Keys(key, t, i) for i in here}
+        keys = {i: _keys(key, np.int32(t), np.int32(i)) for i in here}
         oracles = {
             i: LoopOracle(self.loss, self.batch_size, keys[i].minibatch, i, self.samples[i])
             for i in here
@@ -297,11 +298,25 @@ def _compiled(name: str) -> Callable[..., Any]:
     return jax.jit(lambda algorithm, *arguments: getattr(algorithm, name)(*arguments))
 
 
+@jax.jit
+def _begin(algorithm: Algorithm, message: Any, client: Any, extras: dict[str, Any]) -> Any:
+    """The local state, and where the first gradient is wanted."""
+    local = algorithm.begin(message, client, **extras)
+    return local, algorithm.query(local, jnp.int32(0))
+
+
+@jax.jit
+def _step(algorithm: Algorithm, local: Any, answers: Any, l: Any) -> Any:
+    """The local state after step l, and where the next gradient is wanted."""
+    local = algorithm.step(local, answers, l)
+    return local, algorithm.query(local, l + 1)
+
+
 _broadcast, _anchor = _compiled("broadcast"), _compiled("anchor")
-_query, _step, _finish = _compiled("query"), _compiled("step"), _compiled("finish")
-_finished, _update, _model = _compiled("finished"), _compiled("update"), _compiled("model")
-_begin = jax.jit(lambda algorithm, m, client, extras: algorithm.begin(m, client, **extras))
+_finish, _finished = _compiled("finish"), _compiled("finished")
+_update, _model = _compiled("update"), _compiled("model")
 _initial = jax.jit(initial_state, static_argnums=2)
+_keys = jax.jit(client_keys)
 _minibatch = jax.jit(minibatch, static_argnums=3)
 _attendance = jax.jit(attendance, static_argnums=0)
 _prox_point, _stationarity = jax.jit(prox_point), jax.jit(stationarity)

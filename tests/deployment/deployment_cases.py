@@ -55,6 +55,16 @@ def network_data(seed=0):
     ]
 
 
+def coupled_loss(params, batch):
+    """No mean over samples: it grows with the spread of the batch at hand."""
+    return squared_loss(params, batch) * (1 + jnp.std(batch[0]))
+
+
+def coupled_model(features=FEATURES):
+    start = lambda key: {"w": jnp.linspace(-0.5, 0.5, features)}  # noqa: E731
+    return Model("coupled", start, lambda params, x: x @ params["w"], coupled_loss, coupled=True)
+
+
 def torch_model():
     """A PyTorch module, the same at every site."""
     import torch
@@ -84,10 +94,11 @@ ALGORITHMS = {
 }
 MODELS = {
     "lasso": 'name = "deployment_cases:lasso_model"',
+    "coupled": 'name = "deployment_cases:coupled_model"',
     "torch": 'name = "deployment_cases:torch_model"',
     "mlp": 'name = "mlp"\ninput_shape = [4]\nclasses = 3\nhidden = [5]',
 }
-DATA = {"lasso": lasso_data, "mlp": network_data}
+DATA = {"lasso": lasso_data, "coupled": lasso_data, "mlp": network_data}
 
 
 def text(algorithm="fednmap", model="lasso", network=FAST, extra="", **entries):

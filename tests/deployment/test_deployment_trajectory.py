@@ -62,6 +62,17 @@ def test_a_method_with_an_opening_exchange(tmp_path):
     assert gap(result.params, simulate(local.federation, local.data).params) <= 1e-10
 
 
+def test_a_loss_that_is_no_mean_over_samples(tmp_path):
+    local = Local(tmp_path, text(model="coupled", batch_size=4), "coupled")
+    result = local.coordinator.run()
+    theirs = simulate(local.federation, local.data)
+    assert gap(result.params, theirs.params) <= 1e-10
+    np.testing.assert_allclose(result.history.psi, theirs.history.psi, rtol=1e-10)
+    np.testing.assert_allclose(
+        result.history.normal_map_sq, theirs.history.normal_map_sq, rtol=1e-9
+    )
+
+
 def test_weights_by_size(tmp_path):
     local = Local(tmp_path, text(weights="size"))
     result = local.coordinator.run()

@@ -18,7 +18,6 @@ from compositefl.deployment.federation import Federation
 from compositefl.problem import Problem
 from compositefl.simulation import evaluation, loop
 from compositefl.simulation.client import ClientInfo, Oracle, client_keys, client_round
-from compositefl.simulation.evaluation import CHUNK
 from compositefl.simulation.sampling import trial_key
 from compositefl.vector import Vector
 
@@ -150,7 +149,7 @@ class Lab:
         """Mean loss over all samples of the site, and its gradient."""
         with self.plan.precision():
             value, gradient = jax.device_get(
-                _mean(self.samples, self.size, partial(_value_and_grad, self.loss, x))
+                _mean(partial(_value_and_grad, self.loss, x), self.loss, self.samples, self.size)
             )
         return float(value), gradient
 
@@ -159,7 +158,8 @@ class Lab:
         if self.test is None or self.accuracy is None:
             return 0.0
         with self.plan.precision():
-            share = _mean(self.test, self.test_size, partial(_apply, self.accuracy, x))
+            right = partial(_apply, self.accuracy, x)
+            share = _mean(right, self.accuracy, self.test, self.test_size)
         return float(share) * self.test_size
 
 
@@ -207,14 +207,12 @@ def make_lab(plan: Plan, number: int, train: Any, test: Any) -> Lab:
     return (Lab if problem.compiles else LoopLab)(plan, number, problem)
 
 
-def _mean(samples: Any, size: int, function: Callable[[Any], Any]) -> Any:
-    """The mean over samples of a function that is a mean over a batch, chunk by chunk."""
+def _mean(function: Callable[[Any], Any], loss: Any, samples: Any, size: int) -> Any:
+    """The mean over samples of a function that is a mean over a batch, part by part."""
     total = None
-    for start in range(0, size, CHUNK):
-        stop = min(size, start + CHUNK)
-        cut = partial(jax.tree.map, lambda a, i=start, j=stop: a[i:j])
-        share = (stop - start) / size
-        part = jax.tree.map(lambda a, w=share: a * w, function(cut(samples)))
+    for rows, share in loop.parts(loss, size):
+        batch = jax.tree.map(lambda a, rows=rows: a[rows], samples)
+        part = jax.tree.map(lambda a, w=share: a * w, function(batch))
         total = part if total is None else jax.tree.map(jnp.add, total, part)
     return total
 

@@ -17,6 +17,10 @@ METHODS = {
     **{name: case[0] for name, case in test_methods_a.ALL.items()},
     **{name: case[0] for name, case in test_methods_b.TWINS.items()},
     "pgd": cfl.PGD(lr=0.2),
+    "fedavg": cfl.FedAvg(composite="server-prox", **test_against_plain.STEPS),
+    "scaffold": cfl.Scaffold(composite="server-prox", **test_against_plain.STEPS),
+    "fedprox nonsmooth": cfl.FedProxNonsmooth(local_steps=4, eta=1.0, accuracy=0.1),
+    "fedmspp nonsmooth": cfl.FedMSPPNonsmooth(local_steps=4, eta=1.0, accuracy=0.1),
 }
 FEDNMAP = METHODS["fednmap"]
 
@@ -58,6 +62,10 @@ def assert_same(compiled, looped, tolerance=1e-10):
     for column in compiled.history.columns.drop("seconds"):
         close(compiled.history[column], looped.history[column])
     assert (compiled.stopped, compiled.rounds) == (looped.stopped, looped.rounds)
+
+
+def test_no_method_is_missing():
+    assert {type(a) for a in METHODS.values()} == set(cfl.algorithms.ALGORITHMS.values())
 
 
 @pytest.mark.parametrize("name", METHODS)

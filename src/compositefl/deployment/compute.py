@@ -149,7 +149,9 @@ class Lab:
         """Mean loss over all samples of the site, and its gradient."""
         with self.plan.precision():
             value, gradient = jax.device_get(
-                _mean(partial(_value_and_grad, self.loss, x), self.loss, self.samples, self.size)
+                loop.mean_over_parts(
+                    partial(_value_and_grad, self.loss, x), self.loss, self.samples
+                )
             )
         return float(value), gradient
 
@@ -159,7 +161,7 @@ class Lab:
             return 0.0
         with self.plan.precision():
             right = partial(_apply, self.accuracy, x)
-            share = _mean(right, self.accuracy, self.test, self.test_size)
+            share = loop.mean_over_parts(right, self.accuracy, self.test)
         return float(share) * self.test_size
 
 
@@ -205,16 +207,6 @@ def make_lab(plan: Plan, number: int, train: Any, test: Any) -> Lab:
     """The lab of the site at place `number` of the federation."""
     problem: Problem = plan.model.problem([train], test=test, seed=plan.federation.seed)
     return (Lab if problem.compiles else LoopLab)(plan, number, problem)
-
-
-def _mean(function: Callable[[Any], Any], loss: Any, samples: Any, size: int) -> Any:
-    """The mean over samples of a function that is a mean over a batch, part by part."""
-    total = None
-    for rows, share in loop.parts(loss, size):
-        batch = jax.tree.map(lambda a, rows=rows: a[rows], samples)
-        part = jax.tree.map(lambda a, w=share: a * w, function(batch))
-        total = part if total is None else jax.tree.map(jnp.add, total, part)
-    return total
 
 
 @partial(jax.jit, static_argnums=0)

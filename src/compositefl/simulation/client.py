@@ -119,6 +119,16 @@ class Oracle(NamedTuple):
         return loss, Vector(gradient)
 
 
+def answer(algorithm: Algorithm, oracle: Any, points: Any, l: Any) -> Any:
+    """What the oracle says at the points of the l-th query, as `algorithm.step` wants it."""
+    at = 0 if algorithm.one_minibatch else l
+    return jax.tree.map(
+        lambda point: oracle(point, at) if algorithm.wants_values else oracle(point, at)[1],
+        points,
+        is_leaf=lambda node: isinstance(node, Vector),
+    )
+
+
 def client_round(
     algorithm: Algorithm,
     oracle: Oracle,
@@ -134,12 +144,7 @@ def client_round(
 
     def local_step(carry: Any) -> Any:
         l, local = carry
-        at = 0 if algorithm.one_minibatch else l
-        answers = jax.tree.map(
-            lambda point: oracle(point, at) if algorithm.wants_values else oracle(point, at)[1],
-            algorithm.query(local, l),
-            is_leaf=lambda node: isinstance(node, Vector),
-        )
+        answers = answer(algorithm, oracle, algorithm.query(local, l), l)
         return l + 1, algorithm.step(local, answers, l)
 
     def goes_on(carry: Any) -> Any:

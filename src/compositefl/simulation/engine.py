@@ -24,6 +24,7 @@ from compositefl.simulation.placement import (
     replicated,
 )
 from compositefl.simulation.rounds import (
+    RELIABLE,
     Conditions,
     Crowd,
     Program,
@@ -38,8 +39,6 @@ from compositefl.simulation.rounds import (
 # it wait their turn, which bounds the working memory and saves time: 0.85 of a round of the
 # 784-32-10 network, 0.6 of one of the convolutional network of FedCanon.
 WORKING_SET = 2**17
-
-RELIABLE = Conditions()
 
 
 class Simulation:

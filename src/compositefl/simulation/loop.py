@@ -4,6 +4,7 @@ The equations are the algorithm's own, compiled one by one. Participants and min
 with the keys of the compiled rounds, so both follow the same trajectory.
 """
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,9 +15,10 @@ import numpy as np
 
 from compositefl.algorithms.base import Algorithm
 from compositefl.problem import Coupled, Foreign, Problem
-from compositefl.simulation.client import ClientInfo, client_keys
+from compositefl.simulation.client import ClientInfo, answer, client_keys
 from compositefl.simulation.evaluation import CHUNK, prox_point, stationarity
 from compositefl.simulation.rounds import (
+    RELIABLE,
     Conditions,
     Crowd,
     RunState,
@@ -27,8 +29,6 @@ from compositefl.simulation.rounds import (
 )
 from compositefl.simulation.sampling import Stream, minibatch, round_key, trial_key
 from compositefl.vector import Vector
-
-RELIABLE = Conditions()
 
 
 def parts(loss: Foreign | Coupled, size: int) -> Iterator[tuple[np.ndarray, float]]:
@@ -44,24 +44,23 @@ def parts(loss: Foreign | Coupled, size: int) -> Iterator[tuple[np.ndarray, floa
         yield rows, len(rows) / size
 
 
-def full_mean(loss: Foreign | Coupled, params: Any, samples: Any) -> tuple[Any, Any]:
-    """Mean of a loss over all samples, and its gradient."""
+def mean_over_parts(function: Callable[[Any], Any], loss: Any, samples: Any) -> Any:
+    """The mean over samples of a function that is a mean over a batch, in the parts of `loss`."""
     total = None
     for rows, share in parts(loss, len(jax.tree.leaves(samples)[0])):
-        part = foreign(loss).value_and_gradient(params, take(samples, rows))
-        part = jax.tree.map(lambda a, share=share: a * a.dtype.type(share), part)
-        total = part if total is None else jax.tree.map(np.add, total, part)
-    assert total is not None
+        part = jax.tree.map(lambda a, share=share: a * share, function(take(samples, rows)))
+        total = part if total is None else jax.tree.map(operator.add, total, part)
     return total
+
+
+def full_mean(loss: Foreign | Coupled, params: Any, samples: Any) -> tuple[Any, Any]:
+    """Mean of a loss over all samples, and its gradient."""
+    return mean_over_parts(partial(foreign(loss).value_and_gradient, params), loss, samples)
 
 
 def mean_value(function: Foreign | Coupled, params: Any, samples: Any) -> float:
     """Mean of an accuracy over all samples."""
-    size = len(jax.tree.leaves(samples)[0])
-    of = foreign(function)
-    return sum(
-        share * float(of(params, take(samples, rows))) for rows, share in parts(function, size)
-    )
+    return float(mean_over_parts(partial(foreign(function), params), function, samples))
 
 
 def take(samples: Any, rows: np.ndarray) -> Any:
@@ -112,14 +111,7 @@ def client_round(
     local, points = _begin(algorithm, message, state, extras)
     l = 0
     while l < steps and not (algorithm.stops_early and _finished(algorithm, local)):
-        at = 0 if algorithm.one_minibatch else l
-        answers = jax.tree.map(
-            lambda point, at=at: (
-                oracle(point, at) if algorithm.wants_values else oracle(point, at)[1]
-            ),
-            points,
-            is_leaf=lambda node: isinstance(node, Vector),
-        )
+        answers = answer(algorithm, oracle, points, l)
         local, points = _step(algorithm, local, answers, np.int32(l))
         l += 1
     upload, new = _finish(algorithm, local, np.int32(l))

@@ -62,6 +62,9 @@ class Conditions(NamedTuple):
     stragglers: Any = None  # probability that a client finishes only some of its steps
 
 
+RELIABLE = Conditions()
+
+
 class RunState(NamedTuple):
     """All that changes from round to round. Leading axis of every leaf: the run."""
 

@@ -174,7 +174,7 @@ class LoopLab(Lab):
     def opening(self, message: Any) -> Any:
         with self.plan.precision():
             oracle = self._oracle(jax.random.key(0))
-            return oracle.full(jax.device_get(anchor(self.plan.algorithm, message)))[1]
+            return oracle.full(jax.device_get(loop.anchor(self.plan.algorithm, message)))[1]
 
     def round(self, t: int, message: Any, state: Any, mean: Any) -> tuple[Any, Any, int]:
         plan = self.plan
@@ -247,32 +247,8 @@ def _round(
 
 
 @jax.jit
-def anchor(algorithm: Algorithm, message: Any) -> Any:
-    """The point of the opening exchange."""
-    return algorithm.anchor(message)
-
-
-@jax.jit
 def _state_after(algorithm: Algorithm, message: Any, state: Any, sent: Any) -> Any:
     return algorithm.state_after(message, state, sent)
-
-
-@jax.jit
-def broadcast(algorithm: Algorithm, server: Any) -> Any:
-    """What goes down the wire."""
-    return algorithm.broadcast(server)
-
-
-@jax.jit
-def update(algorithm: Algorithm, server: Any, mean: Any, share: Any) -> Any:
-    """The server's new state."""
-    return algorithm.update(server, mean, share)
-
-
-@jax.jit
-def model(algorithm: Algorithm, server: Any) -> Any:
-    """The post-prox point."""
-    return algorithm.model(server)
 
 
 def weighted_mean(trees: list[Any], weights: list[float]) -> Any:
@@ -288,4 +264,6 @@ def weighted_mean(trees: list[Any], weights: list[float]) -> Any:
     return jax.tree.map(leaf_mean, *trees)
 
 
+# The equations of the server, compiled one by one.
+broadcast, update, model = loop.broadcast, loop.update, loop.model
 prox_point, stationarity = jax.jit(evaluation.prox_point), jax.jit(evaluation.stationarity)

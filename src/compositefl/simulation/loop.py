@@ -107,7 +107,7 @@ def client_round(
 ) -> tuple[Any, Any, int]:
     """(upload, new private state, local steps taken), as `simulation.client.client_round`."""
     if "full_gradient" in algorithm.needs:
-        extras = extras | {"full_gradient": oracle.full(_anchor(algorithm, message))[1]}
+        extras = extras | {"full_gradient": oracle.full(anchor(algorithm, message))[1]}
     local, points = _begin(algorithm, message, state, extras)
     l = 0
     while l < steps and not (algorithm.stops_early and _finished(algorithm, local)):
@@ -175,7 +175,7 @@ class LoopSimulation:
 
     def models(self) -> Any:
         """Every run's model, as numpy arrays with the runs as leading axis."""
-        models = [_model(a, s) for a, s in zip(self.algorithms, self.servers, strict=True)]
+        models = [model(a, s) for a, s in zip(self.algorithms, self.servers, strict=True)]
         return jax.tree.map(lambda *a: np.stack(a), *models)
 
     def state(self) -> RunState:
@@ -195,7 +195,7 @@ class LoopSimulation:
     def _one_round(self, run: int, t: int) -> None:
         algorithm, server, clients = self.algorithms[run], self.servers[run], self.clients[run]
         key = self.keys[run]
-        message = _broadcast(algorithm, server)
+        message = broadcast(algorithm, server)
         steps = algorithm.draw_steps(round_key(key, Stream.SHARED, t))
         info = ClientInfo(np.arange(self.crowd.clients), None, None, self.weights)
         present = _attendance(self.crowd, self.conditions, key, np.int32(t), info, steps)
@@ -209,9 +209,9 @@ class LoopSimulation:
         }
         opening = WeightedMean()
         if "mean_full_gradient" in algorithm.needs:  # an exchange of its own before the local steps
-            anchor = _anchor(algorithm, message)
+            point = anchor(algorithm, message)
             for i in here:
-                opening.add(weight[i], oracles[i].full(anchor)[1])
+                opening.add(weight[i], oracles[i].full(point)[1])
         extras = {i: keys[i].extras(algorithm, opening.value()) for i in here}
 
         mean = WeightedMean()
@@ -229,7 +229,7 @@ class LoopSimulation:
         if mean.total is None:  # every upload was lost: then nothing happens
             return
         share = self.dtype.type(mean.weight / self.weights.sum())
-        updated = _update(algorithm, server, mean.value(), share)
+        updated = update(algorithm, server, mean.value(), share)
         if is_finite(updated):
             self.servers[run] = jax.tree.map(self._owned, updated)
         else:  # the run keeps the server state of its last finite round
@@ -237,7 +237,7 @@ class LoopSimulation:
 
     def _measure(self, run: int, gamma: Any) -> dict[str, float]:
         algorithm, phi = self.algorithms[run], self.algorithms[run].regularizer
-        x = jax.device_get(_model(algorithm, self.servers[run]))
+        x = jax.device_get(model(algorithm, self.servers[run]))
         value, gradient = self._objective(x)
         x_z = jax.device_get(_prox_point(phi, gamma, x, gradient))
         _, gradient_z = self._objective(x_z)
@@ -304,9 +304,9 @@ def _step(algorithm: Algorithm, local: Any, answers: Any, l: Any) -> Any:
     return local, algorithm.query(local, l + 1)
 
 
-_broadcast, _anchor = _compiled("broadcast"), _compiled("anchor")
+broadcast, anchor = _compiled("broadcast"), _compiled("anchor")
 _finish, _finished = _compiled("finish"), _compiled("finished")
-_update, _model = _compiled("update"), _compiled("model")
+update, model = _compiled("update"), _compiled("model")
 _initial = jax.jit(initial_state, static_argnums=2)
 _keys = jax.jit(client_keys)
 _minibatch = jax.jit(minibatch, static_argnums=3)

@@ -1,10 +1,20 @@
 """Settings of JAX that must be made before its first computation."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import jax
 from platformdirs import user_cache_dir
+
+
+def available_cores() -> int:
+    """Cores that this process may use; fewer where a container's processor time is metered."""
+    cores = len(os.sched_getaffinity(0))
+    with suppress(OSError, ValueError):  # no such file, or "max" for no limit
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        cores = max(1, min(cores, int(quota) // int(period)))
+    return cores
 
 
 def use_all_cores() -> None:
@@ -15,7 +25,7 @@ def use_all_cores() -> None:
     """
     if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return
-    cores = int(os.environ.get("COMPOSITEFL_DEVICES") or len(os.sched_getaffinity(0)))
+    cores = int(os.environ.get("COMPOSITEFL_DEVICES") or available_cores())
     try:
         if jax.config.jax_num_cpu_devices < 1:  # type: ignore[attr-defined]
             jax.config.update("jax_num_cpu_devices", cores)

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ import pandas as pd
 import pytest
 
 import compositefl as cfl
+from compositefl._setup import available_cores
 from compositefl.simulation import memory
 from compositefl.simulation.engine import Simulation
 from compositefl.simulation.sampling import (
@@ -41,7 +43,22 @@ def assert_same(a, b, tolerance=0.0):
 
 
 def test_every_core_is_a_device():
-    assert len(jax.devices()) == len(os.sched_getaffinity(0))
+    assert len(jax.devices()) == available_cores()
+
+
+@pytest.mark.parametrize(
+    "limit, cores", [("max 100000", 8), ("250000 100000", 2), ("50000 100000", 1), (None, 8)]
+)
+def test_metered_cores_are_not_counted(monkeypatch, limit, cores):
+    def read(path):
+        assert str(path) == "/sys/fs/cgroup/cpu.max"
+        if limit is None:
+            raise FileNotFoundError
+        return limit
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(8))
+    monkeypatch.setattr(Path, "read_text", read)
+    assert available_cores() == cores
 
 
 def test_devices_may_wait_long_for_each_other():

@@ -18,7 +18,7 @@ from compositefl.regularizers import ElasticNet
 SOURCE = "Huang, Pu, Johansson (2026)"
 GAMMA = 4.0
 ROUNDS, TRIALS = 800, 10
-FIG2_TRIALS = 3
+FIG2_TRIALS = 10
 Y_LABEL = r"$\|F_{nat}^{\gamma}(x_t)\|^2$"
 CHOICES = (
     "Network 784-32-10; inputs in [0, 1]; minibatch 8; the elastic net covers all parameters, "

@@ -12,6 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from compositefl.algorithms.base import Algorithm
 from compositefl.problem import Problem
+from compositefl.simulation import exchange
 from compositefl.simulation.evaluation import evaluate
 from compositefl.simulation.memory import make_room
 from compositefl.simulation.placement import (
@@ -218,18 +219,21 @@ class Group:
         self.work = Work(np.zeros(self.size, int), np.zeros(self.size, int))
 
     def advance(self, start: int, stop: int) -> None:
-        self.state, made = run_rounds(
-            self.sim.program,
-            self.sim.placed,
-            self.sim.conditions,
-            self.algorithms,
-            self.trials,
-            np.uint32(self.sim.seed),
-            self.state,
-            np.int32(start),
-            np.int32(stop),
-        )
-        self.work = jax.tree.map(lambda a, b: a + np.asarray(b), self.work, made)
+        with exchange.table(self.sim.layout.mesh) as seats:
+            self.state, made = run_rounds(
+                self.sim.program,
+                self.sim.placed,
+                seats,
+                self.sim.conditions,
+                self.algorithms,
+                self.trials,
+                np.uint32(self.sim.seed),
+                self.state,
+                np.int32(start),
+                np.int32(stop),
+            )
+            made = jax.device_get(made)  # waits for the program's end
+        self.work = jax.tree.map(np.add, self.work, made)
 
     def models(self) -> Any:
         return _models(self.algorithms, self.state.server)

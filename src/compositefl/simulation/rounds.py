@@ -15,6 +15,7 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import PartitionSpec as P
 
 from compositefl.algorithms.base import Algorithm
+from compositefl.simulation import exchange
 from compositefl.simulation.client import ClientInfo, Oracle, client_round
 from compositefl.simulation.placement import AXIS, Layout, Placed
 from compositefl.simulation.sampling import (
@@ -128,6 +129,7 @@ def attendance(
 def one_round(
     program: Program,
     placed: Placed,
+    seat: Any,
     conditions: Conditions,
     everything: Any,
     t: Any,
@@ -138,7 +140,8 @@ def one_round(
 ) -> tuple[Any, Any, Work]:
     """One round of one run, on this device's share of the clients.
 
-    everything: the weight of all clients.
+    seat: of this device, where the devices add up what they have. everything: the weight of all
+    clients.
     """
     info = placed.info
     message = algorithm.broadcast(server)
@@ -165,7 +168,7 @@ def one_round(
 
         everyone = present._replace(arrived=None)
         opening, _, _ = visit(program, open_round, clients, info, everyone)
-        extras["mean_full_gradient"], _ = mean_over_clients(opening, info, everyone)
+        extras["mean_full_gradient"], _ = mean_over_clients(opening, info, everyone, seat)
 
     def work(state: Any, info: ClientInfo, steps: Any) -> Any:
         own = dict(extras)
@@ -179,14 +182,16 @@ def one_round(
         if present.arrived is None
         else present._replace(times=present.times * present.arrived)
     )
-    mean, weight = mean_over_clients(total, info, accepted)
+    mean, weight = mean_over_clients(total, info, accepted, seat)
     new = algorithm.update(server, mean, weight / everything)
     if conditions.dropout is not None:  # every upload may be lost: then nothing happens
         new = jax.tree.map(lambda a, b: jnp.where(weight > 0, a, b), new, server)
     return new, clients, Work(jnp.sum(present.times > 0, dtype=jnp.int32), taken)
 
 
-def mean_over_clients(total: Any, info: ClientInfo, present: Attendance) -> tuple[Any, jax.Array]:
+def mean_over_clients(
+    total: Any, info: ClientInfo, present: Attendance, seat: Any
+) -> tuple[Any, jax.Array]:
     """The weighted mean over the clients of all devices, from this device's weighted sum.
 
     Also the weight of the present clients. All numbers go in one array, because the devices wait
@@ -194,7 +199,7 @@ def mean_over_clients(total: Any, info: ClientInfo, present: Attendance) -> tupl
     """
     weight = jnp.sum(info.weight * present.times.astype(info.weight.dtype))
     packed, unpack = ravel_pytree((total, weight))
-    total, weight = unpack(lax.psum(packed, AXIS))
+    total, weight = unpack(exchange.total(packed, seat))
     return jax.tree.map(lambda a: a / weight.astype(a.dtype), total), weight
 
 
@@ -257,6 +262,7 @@ def is_finite(tree: Any) -> jax.Array:
 def _run(
     program: Program,
     placed: Placed,
+    seat: Any,
     conditions: Conditions,
     algorithms: Algorithm,
     trials: jax.Array,
@@ -273,7 +279,7 @@ def _run(
         t: Any, algorithm: Algorithm, key: jax.Array, state: RunState
     ) -> tuple[RunState, Work]:
         server, clients, made = one_round(
-            program, placed, conditions, everything, t, algorithm, *state[:2], key
+            program, placed, seat, conditions, everything, t, algorithm, *state[:2], key
         )
         # A run that diverges keeps the server state of its last finite round.
         diverged = jnp.where((state.diverged < 0) & ~is_finite(server), t, state.diverged)
@@ -295,10 +301,10 @@ def _run(
     return state, lax.psum(work, AXIS)
 
 
-@partial(jax.jit, static_argnames="program", donate_argnames="state")
-def run_rounds(
+def _run_on_mesh(
     program: Program,
     placed: Placed,
+    seats: Any,
     conditions: Conditions,
     algorithms: Algorithm,
     trials: jax.Array,
@@ -307,12 +313,27 @@ def run_rounds(
     start: Any,
     stop: Any,
 ) -> tuple[RunState, Work]:
-    """Advance all runs from round `start` to round `stop`; the new state and the work done."""
     rows = RunState(P(), P(None, AXIS), P())
     return jax.shard_map(
         partial(_run, program),
         mesh=program.layout.mesh,
-        in_specs=(P(AXIS), P(), P(), P(), P(), rows, P(), P()),
+        in_specs=(P(AXIS), P(AXIS), P(), P(), P(), P(), rows, P(), P()),
         out_specs=(rows, P()),
         check_vma=False,
-    )(placed, conditions, algorithms, trials, seed, state, start, stop)
+    )(placed, seats, conditions, algorithms, trials, seed, state, start, stop)
+
+
+_compile = partial(jax.jit, _run_on_mesh, static_argnames="program", donate_argnames="state")
+_on_one_device = _compile()
+# Where every core is a device with clients of its own, kernels split over the cores as well get in
+# each other's way: a tenth of a round of a small problem.
+_on_several = _compile(compiler_options={"xla_disable_hlo_passes": "cpu-parallel-task-assigner"})
+
+
+def run_rounds(program: Program, *arguments: Any) -> tuple[RunState, Work]:
+    """Advance all runs from round `start` to round `stop`; the new state and the work done.
+
+    Arguments as of `_run`, with the seats of all devices.
+    """
+    run = _on_one_device if program.layout.mesh.size == 1 else _on_several
+    return run(program, *arguments)

@@ -10,7 +10,10 @@ from platformdirs import user_cache_dir
 
 def available_cores() -> int:
     """Cores that this process may use; fewer where a container's processor time is metered."""
-    cores = len(os.sched_getaffinity(0))
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:  # not Linux
+        cores = os.cpu_count() or 1
     with suppress(OSError, ValueError):  # no such file, or "max" for no limit
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         cores = max(1, min(cores, int(quota) // int(period)))

@@ -61,6 +61,11 @@ def test_metered_cores_are_not_counted(monkeypatch, limit, cores):
     assert available_cores() == cores
 
 
+def test_cores_where_no_affinity_is_told(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert 1 <= available_cores() <= os.cpu_count()
+
+
 def test_devices_may_wait_long_for_each_other():
     """XLA's default ends the process after 40 seconds; it reads the flag when it starts."""
     jax.devices()

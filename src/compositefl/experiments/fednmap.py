@@ -18,7 +18,6 @@ from compositefl.regularizers import ElasticNet
 SOURCE = "Huang, Pu, Johansson (2026)"
 GAMMA = 4.0
 ROUNDS, TRIALS = 800, 10
-FIG2_TRIALS = 10
 Y_LABEL = r"$\|F_{nat}^{\gamma}(x_t)\|^2$"
 CHOICES = (
     "Network 784-32-10; inputs in [0, 1]; minibatch 8; the elastic net covers all parameters, "
@@ -37,7 +36,7 @@ CHOICES = (
 )
 AVERAGED = f"{TRIALS} trials, as in the paper."
 COMPARED = (
-    f"{FIG2_TRIALS} trials (the paper: 10).",
+    AVERAGED,
     "The start is the same for all methods: for FedCanon it is x_0. FedCanon's alpha is eta_hat = "
     "1 and its beta the local step.",
 )
@@ -82,7 +81,6 @@ def setting(
     local_lr: float,
     quick: bool,
     batch: int = 8,
-    trials: int = TRIALS,
 ) -> Setting:
     steps: dict[str, Any] = dict(local_steps=q, local_lr=local_lr, server_lr=1.0)
     algorithm = {
@@ -92,7 +90,7 @@ def setting(
     }[method]()
     options = dict(
         rounds=ROUNDS // 10 if quick else ROUNDS,
-        trials=1 if quick else trials,
+        trials=1 if quick else TRIALS,
         batch_size=batch,
         eval_gamma=GAMMA,
         eval_every=ROUNDS // (100 if quick else 40),
@@ -120,7 +118,7 @@ def fig2_settings(quick: bool) -> list[Setting]:
     out = []
     for name, n, q, b in FIG2[::6] if quick else FIG2:
         for method in METHODS:
-            one = setting(name, method, n, q, 1 / q, quick, b, FIG2_TRIALS)
+            one = setting(name, method, n, q, 1 / q, quick, b)
             out.append(replace(one, labels={**one.labels, "minibatch": b}))
     return out
 

@@ -236,6 +236,15 @@ def test_total_variation_prox_has_a_dual_certificate(kind, t):
         np.testing.assert_allclose(p, z.mean(), atol=1e-10)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_total_variation_prox_of_ties(seed):
+    """Equal values put knots where the walk ends: every kernel must take the same decision."""
+    z = np.repeat(np.random.default_rng(seed).integers(-3, 3, 50), 10) * 1.0
+    for t in (1.0, 5.0, 20.0):
+        u = np.cumsum(z - np.asarray(prox(R.TotalVariation1D(0.6), z, t)))
+        assert np.abs(u).max() <= 0.6 * t * (1 + 1e-10)
+
+
 @pytest.mark.parametrize("z", [[2.5], [1.0, 1.0], [3.0, -1.0], [0.0, 0.0, 0.0], [1.0, 2.0, 1.0]])
 def test_total_variation_of_short_sequences(z):
     z = np.array(z)

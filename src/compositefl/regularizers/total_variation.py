@@ -58,11 +58,24 @@ def taut_sequence(y: jax.Array, bound: jax.Array) -> jax.Array:
     def put(array: jax.Array, index: Any, row: jax.Array) -> jax.Array:
         return lax.dynamic_update_slice_in_dim(array, row[None], index, 0)
 
+    def level_of(k: jax.Array, side: jax.Array) -> jax.Array:
+        return jnp.where(k == p - 1, 0, -side.astype(y.dtype) * bound)
+
+    def passes(walk: Any, x: jax.Array) -> jax.Array:
+        """Whether the walk goes on over the knot at x.
+
+        Part of the state, so that it is decided once. XLA computes a value anew in every kernel
+        that uses it, rounded in more than one way: at a tie its kernels would disagree.
+        """
+        k, side, i, left, right, slope, intercept = walk
+        inside = side.astype(y.dtype) * (slope * x + intercept - level_of(k, side)) <= 0
+        return (left <= i) & (i <= right) & inside
+
     def turn(state: Any) -> Any:
-        k, side, i, left, right, slope, intercept, (x, slope_jump, jump), knots, ends = state
+        k, side, i, left, right, slope, intercept, (_, slope_jump, jump), pass_knot = state[:9]
+        knots, ends = state[9:]
         sign = side.astype(y.dtype)
-        level = jnp.where(k == p - 1, 0, -sign * bound)
-        pass_knot = (left <= i) & (i <= right) & (sign * (slope * x + intercept - level) <= 0)
+        level = level_of(k, side)
 
         end = (level - intercept) / slope
         knot = jnp.stack([end, sign * slope, sign * (intercept - level)])
@@ -82,16 +95,18 @@ def taut_sequence(y: jax.Array, bound: jax.Array) -> jax.Array:
             jnp.ones_like(slope),
             clipped - y[jnp.minimum(next_k, p - 1)],
         )
-        state = jax.tree.map(lambda a, b: jnp.where(pass_knot, a, b), on, found)
+        walk = jax.tree.map(lambda a, b: jnp.where(pass_knot, a, b), on, found)
         # The knot of the next turn is read after the write, never before it: XLA then updates
         # the arrays in place. Otherwise it copies them every turn and the loop costs O(p^2).
-        return (*state, knots[state[2]], knots, ends)
+        knot = knots[walk[2]]
+        return (*walk, knot, passes(walk, knot[0]), knots, ends)
 
     index = lambda i: jnp.asarray(i, jnp.int32)  # noqa: E731
     knots = jnp.zeros((2 * p + 1, 3), y.dtype)
     ends = jnp.zeros(2 * p + 1, y.dtype)
     start = (index(0), index(1), index(p), index(p), index(p - 1), jnp.ones_like(bound), -y[0])
-    state = lax.while_loop(lambda s: s[0] < p, turn, (*start, knots[0], knots, ends))
+    first = (*start, knots[0], jnp.asarray(False), knots, ends)
+    state = lax.while_loop(lambda s: s[0] < p, turn, first)
     ends = state[-1][: 2 * p].reshape(p, 2)
 
     def back(x: jax.Array, ends: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -21,10 +21,10 @@
 
 #include "xla/ffi/api/c_api.h"
 
-#ifndef SLOT /* bytes of a slot, a multiple of LINE; given by the caller of the compiler */
-#error "SLOT is not set"
+/* LINE, bytes of a cache line, and SLOT, bytes of a slot: exchange.py gives them to the compiler. */
+#if !defined(LINE) || !defined(SLOT) || SLOT % LINE
+#error "LINE and SLOT must be set, SLOT to a multiple of LINE"
 #endif
-#define LINE 64
 #define SPIN 200000  /* nanoseconds to wait awake: several times what waking up takes */
 #define SLEEP 50000  /* nanoseconds to sleep between two looks after that */
 

@@ -106,7 +106,7 @@ def available() -> bool:
 
 def compiled(source: Path) -> Path:
     """The shared library of a C file, in the user's cache."""
-    options = ["-O2", "-std=gnu11", "-shared", "-fPIC", f"-DSLOT={SLOT}"]
+    options = ["-O2", "-std=gnu11", "-shared", "-fPIC", f"-DLINE={LINE}", f"-DSLOT={SLOT}"]
     made_of = (source.read_text(), *options, jaxlib.__version__, platform.machine())
     digest = hashlib.sha256("\n".join(made_of).encode()).hexdigest()[:16]
     folder = Path(user_cache_dir("compositefl")) / "native"

@@ -58,8 +58,8 @@ def build(case):
 
 def time_rounds(case, rounds):
     """Median milliseconds a round of each method."""
-    from compositefl.component import replace
-    from compositefl.simulation.engine import Simulation
+    from compositefl.core.component import replace
+    from compositefl.simulation.simulation import Simulation
 
     problem, methods = build(case)
     batch = 32 if case == "network" else 20
@@ -114,18 +114,18 @@ def time_exchange(times):
     from jax import lax
     from jax.sharding import PartitionSpec
 
-    from compositefl.simulation import exchange
+    from compositefl.simulation import device_sum
     from compositefl.simulation.placement import AXIS, device_mesh
 
     def sums(x, seat):
-        return lax.fori_loop(0, times, lambda i, x: exchange.total(x, seat) / 2 + 1, x)
+        return lax.fori_loop(0, times, lambda i, x: device_sum.total(x, seat) / 2 + 1, x)
 
     mesh, here = device_mesh(), PartitionSpec()
     specs = dict(in_specs=(here, PartitionSpec(AXIS)), out_specs=here)
     run = jax.jit(jax.shard_map(sums, mesh=mesh, check_vma=False, **specs))
     x = np.zeros(21, np.float32)
     spent = []
-    with exchange.table(mesh) as seats:
+    with device_sum.table(mesh) as seats:
         run(x, seats).block_until_ready()
         for _ in range(REPEATS):
             began = time.perf_counter()

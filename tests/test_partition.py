@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compositefl import data, partition
-from compositefl.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError
 
 
 def make(count, classes=10, seed=0):

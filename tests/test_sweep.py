@@ -37,7 +37,7 @@ def test_runs_that_do_not_fit_wait_their_turn(network_problem, monkeypatch):
     algorithm = cfl.FedNMap(gamma=0.5, local_steps=3, local_lr=0.05)
     grid = {"local_lr": [0.01, 0.02, 0.03, 0.04]}
     together = cfl.sweep(network_problem, cfl.L1(0.1), algorithm, grid, **OPTIONS)
-    monkeypatch.setattr("compositefl.simulation.engine.WORKING_SET", 43 * 3 * 2)
+    monkeypatch.setattr("compositefl.simulation.simulation.WORKING_SET", 43 * 3 * 2)
     apart = cfl.sweep(network_problem, cfl.L1(0.1), algorithm, grid, **OPTIONS)
     np.testing.assert_allclose(apart.psi, together.psi, rtol=1e-12)
 

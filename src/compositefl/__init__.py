@@ -1,14 +1,16 @@
 """Composite federated learning: minimise f(x) + phi(x) over clients that keep their data."""
 
-# _setup first: it makes settings that must precede JAX's start.
-from compositefl import _setup, algorithms, data, metrics, models, partition, regularizers, theory
+# configuration first: it makes settings that must precede JAX's start.
+from compositefl import configuration, algorithms, data, models, regularizers, theory  # isort: skip
 from compositefl.algorithms import *
-from compositefl.errors import CompositeFLError
-from compositefl.minimize import minimize
+from compositefl.core.errors import CompositeFLError
+from compositefl.data import partition
+from compositefl.engine import metrics
 from compositefl.problem import Problem
 from compositefl.regularizers import *
-from compositefl.result import Result
-from compositefl.sweep import path, sweep, weight_max
-from compositefl.tune import tune
+from compositefl.solve._minimize import minimize
+from compositefl.solve._sweep import path, sweep, weight_max
+from compositefl.solve._tune import tune
+from compositefl.solve.result import Result
 
 __version__ = "0.1.0"

@@ -8,9 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import jaxprs_in_params
 
-from compositefl.errors import CompositeFLError, require_integer
+from compositefl.core.errors import CompositeFLError, require_integer
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Coupled:
         return self.function(params, batch)
 
 
-class Foreign:
+class External:
     """A loss or accuracy that is computed outside JAX, such as a PyTorch module's.
 
     Parameters and batches are numpy arrays. Its rounds run in a Python loop.
@@ -45,13 +44,20 @@ class Foreign:
         raise NotImplementedError
 
 
+class DataIdentity:
+    """Stands for a problem's data: the same object in all problems that share them.
+
+    Engines keep what they made of the data under it, for as long as a problem has it.
+    """
+
+
 class Problem:
     """f(x) = sum_i w_i f_i(x), f_i the mean of `loss` over client i's samples.
 
     loss(params, batch) -> scalar: the mean loss of a batch, differentiable in params.
     params: any pytree of arrays, the starting point.
     clients: a sequence of batches, pytrees whose leading axis is the samples; clients may hold
-        different numbers of samples. What `compositefl.partition` returns is such a sequence.
+        different numbers of samples. What `compositefl.data.partition` returns is such a sequence.
     test, accuracy: optional test batch and accuracy(params, batch) -> scalar mean over the batch.
     coupled_batch: for a loss that is no mean over samples, because the samples of a batch depend
         on each other (batch normalisation). f_i is then the mean of `loss` over the batches of
@@ -77,7 +83,7 @@ class Problem:
         self.clients = clients
         self.test = test
         self.accuracy = accuracy
-        self.placed: dict[Any, Any] = {}  # data already on the devices, see simulation
+        self.data = DataIdentity()
         self._check_params()
         if len(clients) == 0:
             raise CompositeFLError("clients is empty; at least one client is needed")
@@ -103,7 +109,7 @@ class Problem:
     def compiles(self) -> bool:
         """Whether JAX can compile the loss."""
         loss = self.loss.function if isinstance(self.loss, Coupled) else self.loss
-        return not isinstance(loss, Foreign)
+        return not isinstance(loss, External)
 
     @property
     def parameter_count(self) -> int:
@@ -115,25 +121,6 @@ class Problem:
             return jax.grad(self.loss)(x, jax.tree.map(jnp.asarray, batch))
         loss: Any = self.loss.function if isinstance(self.loss, Coupled) else self.loss
         return loss.value_and_gradient(jax.device_get(x), batch)[1]
-
-    def working_numbers(self, batch_size: int | None) -> int:
-        """How many numbers the largest array holds in one client's gradient of a minibatch.
-
-        At least the parameters; the layers' outputs in a network of convolutions.
-        """
-        samples = batch_size or int(self.sizes.max())
-        if isinstance(self.loss, Coupled):
-            samples = min(samples, self.loss.size)
-
-        def like(shape: tuple[int, ...], leaf: Any) -> jax.ShapeDtypeStruct:
-            return jax.ShapeDtypeStruct(shape, leaf.dtype)
-
-        params = jax.tree.map(lambda a: like(a.shape, a), self.params)
-        batch = jax.tree.map(
-            lambda a: like((samples, *a.shape[1:]), a), jax.tree.map(np.asarray, self.clients[0])
-        )
-        gradient = jax.make_jaxpr(jax.grad(self.loss))(params, batch)
-        return max(self.parameter_count, _largest_array(gradient.jaxpr))
 
     def with_params(self, params: Any) -> "Problem":
         """The same problem with another starting point; the data are shared."""
@@ -147,6 +134,7 @@ class Problem:
         if self.eval_samples is None:
             return self
         other, rng = copy.copy(self), np.random.default_rng(0)
+        other.data = DataIdentity()
         other.clients = []
         for client, size in zip(self.clients, self.sizes, strict=True):
             rows = np.sort(rng.permutation(size)[: self.eval_samples])
@@ -157,21 +145,6 @@ class Problem:
     def start(self, dtype: Any) -> Any:
         """The starting point in the given floating-point type."""
         return jax.tree.map(lambda a: jnp.asarray(a, dtype), self.params)
-
-    def gather(self, clients: Sequence[int], length: int, dtype: Any) -> Any:
-        """The samples of some clients one after the other, zero-padded to `length` rows."""
-        leaves, structure = jax.tree.flatten(self.clients[clients[0] if clients else 0])
-        out = []
-        for leaf in map(np.asarray, leaves):
-            kind = dtype if np.issubdtype(leaf.dtype, np.floating) else leaf.dtype
-            out.append(_aligned_zeros((length, *leaf.shape[1:]), kind))
-        at = 0
-        for client in clients:
-            size = int(self.sizes[client])
-            for target, leaf in zip(out, jax.tree.leaves(self.clients[client]), strict=True):
-                target[at : at + size] = leaf
-            at += size
-        return jax.tree.unflatten(structure, out)
 
     def _check_params(self) -> None:
         leaves = jax.tree_util.tree_leaves_with_path(self.params)
@@ -189,7 +162,7 @@ class Problem:
     def _check_loss(self, client: Any) -> None:
         if not callable(self.loss):
             raise CompositeFLError(f"loss={self.loss!r} must be a function loss(params, batch)")
-        if isinstance(self.loss, Foreign):
+        if isinstance(self.loss, External):
             self.loss.check(jax.tree.map(lambda a: np.resize(a, (2, *np.shape(a)[1:])), client))
             return
         batch = jax.tree.map(lambda a: np.asarray(a)[:1], client)
@@ -225,24 +198,3 @@ def _check_client(i: int, client: Any, first: Any) -> int:
         if np.issubdtype(np.asarray(leaf).dtype, np.floating) and not np.isfinite(leaf).all():
             raise CompositeFLError(f"client {i} has NaN or infinity in its data")
     return size
-
-
-def _aligned_zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Zeros at an address that lets JAX take the memory over instead of copying it."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    memory = np.zeros(size + 64, np.uint8)
-    skip = -memory.ctypes.data % 64
-    return memory[skip : skip + size].view(dtype).reshape(shape)
-
-
-def _largest_array(program: Any) -> int:
-    """Numbers in the largest array that a traced function or one that it calls computes."""
-    largest = 0
-    for equation in program.eqns:
-        inner = list(jaxprs_in_params(equation.params))
-        if inner:
-            largest = max(largest, *map(_largest_array, inner))
-        else:
-            sizes = (getattr(out.aval, "size", 0) for out in equation.outvars)
-            largest = max(largest, *sizes)
-    return largest

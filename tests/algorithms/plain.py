@@ -6,7 +6,7 @@ be compared. Each yields the model after every round.
 
 import numpy as np
 
-from compositefl.simulation.sampling import Stream, minibatch, round_key, trial_key
+from compositefl.engine.sampling import Stream, minibatch, round_key, trial_key
 
 
 class LeastSquares:

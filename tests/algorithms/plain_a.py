@@ -6,7 +6,7 @@ Sums and duals are kept as in the papers' pseudo-code, not as the library keeps 
 import jax
 import numpy as np
 
-from compositefl.simulation.sampling import Stream, participants, round_key, trial_key
+from compositefl.engine.sampling import Stream, participants, round_key, trial_key
 from plain import LeastSquares, soft
 
 

@@ -9,7 +9,7 @@ from functools import cache
 import jax
 import numpy as np
 
-from compositefl.simulation.sampling import Stream, minibatch, participants, round_key, trial_key
+from compositefl.engine.sampling import Stream, minibatch, participants, round_key, trial_key
 
 
 @cache

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import compositefl as cfl
-from compositefl.accounting import round_cost
+from compositefl.engine.accounting import round_cost
 from problems import centralised_solution
 
 STEPS = dict(local_steps=4, local_lr=0.03, server_lr=1.5)

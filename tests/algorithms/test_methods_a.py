@@ -7,7 +7,6 @@ import pytest
 
 import compositefl as cfl
 import plain_a
-from compositefl.accounting import round_cost
 from compositefl.algorithms.compressors import Identity, RandomK, TopK, parse
 from compositefl.algorithms.econtrolda import EControlDA
 from compositefl.algorithms.fast_fedda import FastFedDA
@@ -17,7 +16,8 @@ from compositefl.algorithms.feddr import FedDR
 from compositefl.algorithms.proxskip import ProxSkip
 from compositefl.algorithms.scaffold import ScaffoldI
 from compositefl.algorithms.scaffold_m import ScaffoldM
-from compositefl.vector import Vector
+from compositefl.core.vector import Vector
+from compositefl.engine.accounting import round_cost
 from problems import centralised_solution
 
 WEIGHT = 0.05

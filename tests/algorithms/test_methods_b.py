@@ -11,7 +11,6 @@ from scipy.optimize import linprog, minimize
 
 import compositefl as cfl
 import plain_b as plain
-from compositefl.accounting import round_cost
 from compositefl.algorithms.certified import begin_solve, improve
 from compositefl.algorithms.feddc import FedDC
 from compositefl.algorithms.feddyn import FedDyn
@@ -25,10 +24,11 @@ from compositefl.algorithms.mime import Mime, MimeLite
 from compositefl.algorithms.scaffnew import Scaffnew
 from compositefl.algorithms.stem import STEM
 from compositefl.algorithms.vrl_sgd import VRLSGD
-from compositefl.component import replace
-from compositefl.errors import CompositeFLError
-from compositefl.simulation.sampling import Stream, minibatch, round_key, trial_key
-from compositefl.vector import Vector
+from compositefl.core.component import replace
+from compositefl.core.errors import CompositeFLError
+from compositefl.core.vector import Vector
+from compositefl.engine.accounting import round_cost
+from compositefl.engine.sampling import Stream, minibatch, round_key, trial_key
 from problems import centralised_solution
 
 STEPS = dict(local_steps=4, local_lr=0.03)

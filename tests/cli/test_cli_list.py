@@ -3,8 +3,8 @@ import pytest
 from compositefl.algorithms import ALGORITHMS
 from compositefl.cli.listing import in_steps
 from compositefl.data import DATASETS
+from compositefl.data.partition import PARTITIONS
 from compositefl.models import MODELS
-from compositefl.partition import PARTITIONS
 from compositefl.regularizers import REGULARIZERS
 
 ALL = {

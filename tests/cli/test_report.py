@@ -4,7 +4,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from compositefl.report import COLOURS, final, plot, table
+from compositefl.report.curves import COLOURS, final, plot, table
 
 
 def history(trials=3, rounds=20, accuracy=True, scale=1.0):

@@ -7,8 +7,8 @@ import pytest
 from data_helpers import sha256, write
 
 import compositefl.data as data
+from compositefl.core.errors import CompositeFLError
 from compositefl.data import files, idx
-from compositefl.errors import CompositeFLError
 
 IMAGES = "train-images-idx3-ubyte.gz"
 

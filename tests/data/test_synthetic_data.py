@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import compositefl.data as data
+from compositefl.core.errors import CompositeFLError
 from compositefl.data.synthetic import generate
-from compositefl.errors import CompositeFLError
 
 
 def client_means(**options):

@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import compositefl as cfl
+from compositefl.core.vector import unwrap
 from compositefl.deployment import Coordinator, Federation, InProcess, Site, Worker
 from compositefl.deployment.store import Store
 from compositefl.models import Model
-from compositefl.simulation.engine import Simulation
-from compositefl.vector import unwrap
+from compositefl.simulation.simulation import Simulation
 
 SITES = ("north", "east", "south", "west")
 SIZES = (12, 7, 9, 15)

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from compositefl.core.errors import CompositeFLError
 from compositefl.deployment import Federation, Site
 from compositefl.deployment.messages import decode, encode, pack, unpack
 from compositefl.deployment.store import Entry, Store
-from compositefl.errors import CompositeFLError
 from deployment_cases import Local, text
 
 

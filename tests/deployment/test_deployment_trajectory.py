@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from compositefl.vector import unwrap
+from compositefl.core.vector import unwrap
 from deployment_cases import ALGORITHMS, Local, gap, simulate, simulated_models, text
 
 METHODS = [name for name in ALGORITHMS if name != "mime"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from compositefl.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError
 from compositefl.models import layers
 
 

@@ -11,8 +11,8 @@ import optax
 import pytest
 
 from compositefl import models
+from compositefl.core.errors import CompositeFLError
 from compositefl.data import Samples
-from compositefl.errors import CompositeFLError
 from compositefl.models import base
 
 SMALL = {

@@ -9,9 +9,9 @@ import pytest
 from jax import lax
 
 import compositefl as cfl
-from compositefl.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError
+from compositefl.core.trees import named_leaves
 from compositefl.models import convolutions, vision
-from compositefl.regularizers.base import named_leaves
 
 
 def normals(*shape, seed=0):

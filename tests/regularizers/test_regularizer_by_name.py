@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import compositefl.regularizers as R
-from compositefl.errors import CompositeFLError
-from compositefl.vector import Vector
+from compositefl.core.errors import CompositeFLError
+from compositefl.core.vector import Vector
 
 pytestmark = pytest.mark.usefixtures("x64")
 

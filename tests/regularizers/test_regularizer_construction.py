@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import compositefl.regularizers as R
-from compositefl.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError
 
 NAN, INF = float("nan"), float("inf")
 

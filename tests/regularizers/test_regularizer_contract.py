@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from regularizer_cases import CASES
 
 import compositefl.regularizers as R
-from compositefl.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError
 
 pytestmark = pytest.mark.usefixtures("x64")
 settings = hypothesis.settings.get_profile("regularizers")

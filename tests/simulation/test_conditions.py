@@ -73,7 +73,7 @@ def test_work_is_counted(lasso_problem):
 
 def test_drawing_with_replacement_weighs_by_multiplicity(lasso_problem):
     """One round of FedMiD by hand, with the clients that the seed draws."""
-    from compositefl.simulation.sampling import Stream, participants, round_key, trial_key
+    from compositefl.engine.sampling import Stream, participants, round_key, trial_key
 
     fedmid = cfl.FedMiD(local_steps=1, local_lr=0.1)
     result = solve(lasso_problem, fedmid, rounds=1, participation=6, replacement=True, seed=5)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import compositefl as cfl
-from compositefl.errors import CompositeFLError
-from compositefl.simulation.client import weighted_loss
+from compositefl.core.errors import CompositeFLError
+from compositefl.engine.client import weighted_loss
 
 BATCH = 4
 SIZES = (9, 4, 3, 8, 13)  # with a rest, one batch, less than a batch, two batches, with a rest

@@ -14,16 +14,17 @@ import pandas as pd
 import pytest
 
 import compositefl as cfl
-from compositefl._setup import available_cores
-from compositefl.simulation import memory
-from compositefl.simulation.engine import Simulation
-from compositefl.simulation.sampling import (
+from compositefl.simulation.working_set import working_numbers
+from compositefl.configuration import available_cores
+from compositefl.engine.sampling import (
     lost,
     minibatch,
     participants,
     straggler_steps,
     threefry,
 )
+from compositefl.simulation import memory
+from compositefl.simulation.simulation import Simulation
 
 ALGORITHM = cfl.FedNMap(gamma=0.5, local_steps=3, local_lr=0.05)
 
@@ -94,8 +95,8 @@ def test_clients_with_large_arrays_work_one_at_a_time():
     ]
     problem = cfl.models.cnn_fedcanon(1).problem(images)
     patches = 32 * 16 * 16 * 9 * 16  # the windows that the second convolution sees
-    assert problem.working_numbers(32) == patches > problem.parameter_count
-    assert problem.working_numbers(1) == problem.parameter_count
+    assert working_numbers(problem, 32) == patches > problem.parameter_count
+    assert working_numbers(problem, 1) == problem.parameter_count
 
     def block(problem, batch_size):
         options = dict(seed=0, count=4, weights=np.ones(4), dtype="float32", devices=1)

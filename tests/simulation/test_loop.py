@@ -8,7 +8,7 @@ import compositefl as cfl
 import test_against_plain
 import test_methods_a
 import test_methods_b
-from compositefl.problem import Foreign
+from compositefl.problem import External
 from problems import cross_entropy, squared_loss
 
 WEIGHT = 0.05
@@ -25,7 +25,7 @@ METHODS = {
 FEDNMAP = METHODS["fednmap"]
 
 
-class Outside(Foreign):
+class Outside(External):
     """A loss that the engine must not look into."""
 
     def __init__(self, loss):

@@ -12,8 +12,8 @@ import pytest
 from theory_problems import Quadratic, mixed, run, soft, tiled
 
 import compositefl as cfl
-from compositefl.component import replace
-from compositefl.simulation.engine import Simulation
+from compositefl.core.component import replace
+from compositefl.simulation.simulation import Simulation
 from compositefl.theory import stepsizes
 
 GAMMA = 0.2  # 1/(5 L), L = 1

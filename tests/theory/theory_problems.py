@@ -8,9 +8,9 @@ import numpy as np
 from jax import lax
 
 import compositefl as cfl
-from compositefl.component import replace
+from compositefl.core.component import replace
+from compositefl.core.vector import Vector
 from compositefl.theory import Constants
-from compositefl.vector import Vector
 
 
 def soft(x, t):

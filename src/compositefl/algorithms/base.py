@@ -5,21 +5,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import jax
 
-from compositefl.component import component, static
-from compositefl.errors import CompositeFLError, require_integer, require_positive
+from compositefl.core.component import component, static
+from compositefl.core.errors import CompositeFLError, require_integer, require_positive
+from compositefl.core.trees import tree_bytes
+from compositefl.core.vector import Vector
 from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.elementary import Zero
-from compositefl.vector import Vector
 
 if TYPE_CHECKING:
     StepSize: TypeAlias = float
 else:
     StepSize = float | str  # a number, or "theory" until `minimize` has found the number
-
-
-def message_bytes(message: Any) -> int:
-    """Bytes of all arrays in a message."""
-    return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(message))
 
 
 def wants_theory(algorithm: Any) -> bool:
@@ -53,7 +49,7 @@ class Algorithm:
     wants_values: ClassVar[bool] = False  # `step` gets (loss, gradient) instead of the gradient
     stops_early: ClassVar[bool] = False  # `finished` may end a client's round early
     needs: ClassVar[frozenset[str]] = frozenset()  # extra arguments of `begin`, see there
-    bears_noise: ClassVar[bool] = False  # uploads may be clipped and changed, see `state_after`
+    allows_noise: ClassVar[bool] = False  # uploads may be clipped and changed, see `state_after`
     needs_everyone: ClassVar[str] = ""  # why it cannot run with a part of the clients
     needs_all_steps: ClassVar[str] = ""  # why no client may stop before its last step
 
@@ -126,7 +122,7 @@ class Algorithm:
     def state_after(self, message: Any, client: Any, sent: Any) -> Any:
         """The private state that belongs to an upload other than the one of `finish`.
 
-        For a class that `bears_noise` and has private states: the server knows only what was sent,
+        For a class that `allows_noise` and has private states: the server knows only what was sent,
         and both must agree.
         """
         raise NotImplementedError
@@ -145,7 +141,7 @@ class Algorithm:
 
     def upload_bytes(self, upload: Any) -> int:
         """Bytes of an upload on the wire; less than its arrays hold if it is compressed."""
-        return message_bytes(upload)
+        return tree_bytes(upload)
 
 
 @component

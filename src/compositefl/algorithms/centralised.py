@@ -8,9 +8,9 @@ from dataclasses import KW_ONLY
 from typing import Any, NamedTuple
 
 from compositefl.algorithms.base import Algorithm
-from compositefl.component import component
-from compositefl.errors import require_positive
-from compositefl.vector import Vector
+from compositefl.core.component import component
+from compositefl.core.errors import require_positive
+from compositefl.core.vector import Vector
 
 
 class Local(NamedTuple):
@@ -24,7 +24,7 @@ class ProxSGD(Algorithm):
 
     paper = "Ghadimi, Lan, Zhang (2016)"
     covers = "centralised, nonconvex f, weakly convex phi"
-    bears_noise = True
+    allows_noise = True
 
     _: KW_ONLY
     lr: float

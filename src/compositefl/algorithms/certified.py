@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from compositefl.metrics import squared_norm
-from compositefl.vector import Vector
+from compositefl.core.vector import Vector, squared_norm
 
 
 class Solve(NamedTuple):

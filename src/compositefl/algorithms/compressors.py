@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from compositefl.algorithms.base import message_bytes
-from compositefl.errors import CompositeFLError, unknown_name
-from compositefl.vector import Vector
+from compositefl.core.errors import CompositeFLError, unknown_name
+from compositefl.core.trees import tree_bytes
+from compositefl.core.vector import Vector
 
 INDEX_BYTES = 4
 
@@ -40,7 +40,7 @@ class Identity(Compressor):
         return 1.0
 
     def message_bytes(self, v: Vector) -> int:
-        return message_bytes(v)
+        return tree_bytes(v)
 
 
 @dataclass(frozen=True)

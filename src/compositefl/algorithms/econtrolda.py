@@ -8,9 +8,9 @@ import jax.numpy as jnp
 
 from compositefl.algorithms.base import Algorithm
 from compositefl.algorithms.compressors import Compressor, parse
-from compositefl.component import component, static
-from compositefl.errors import CompositeFLError, require_positive, require_share
-from compositefl.vector import Vector
+from compositefl.core.component import component, static
+from compositefl.core.errors import CompositeFLError, require_positive, require_share
+from compositefl.core.vector import Vector
 
 
 class Server(NamedTuple):

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from compositefl.algorithms.base import Algorithm
-from compositefl.component import component, static
-from compositefl.errors import require_integer, require_positive
-from compositefl.vector import Vector
+from compositefl.core.component import component, static
+from compositefl.core.errors import require_integer, require_positive
+from compositefl.core.vector import Vector
 
 
 class Sums(NamedTuple):

@@ -3,8 +3,8 @@
 from typing import Any, NamedTuple
 
 from compositefl.algorithms.base import SmoothAlgorithm
-from compositefl.component import component
-from compositefl.vector import Vector
+from compositefl.core.component import component
+from compositefl.core.vector import Vector
 
 
 class Local(NamedTuple):
@@ -23,7 +23,7 @@ class FedAvg(SmoothAlgorithm):
     paper = "McMahan et al. (2017)"
     covers = "smooth; drifts on heterogeneous clients"
     prox_counts_steps = True
-    bears_noise = True
+    allows_noise = True
 
     def init_server(self, x0: Vector) -> Vector:
         return x0

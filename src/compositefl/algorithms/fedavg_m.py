@@ -7,9 +7,9 @@ from dataclasses import KW_ONLY
 from typing import Any, NamedTuple
 
 from compositefl.algorithms.base import SmoothAlgorithm
-from compositefl.component import component
-from compositefl.errors import require_share
-from compositefl.vector import Vector
+from compositefl.core.component import component
+from compositefl.core.errors import require_share
+from compositefl.core.vector import Vector
 
 
 class State(NamedTuple):  # of the server, and what it broadcasts

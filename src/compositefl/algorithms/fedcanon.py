@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from compositefl.algorithms.base import FederatedAlgorithm
-from compositefl.component import component
-from compositefl.vector import Vector
+from compositefl.core.component import component
+from compositefl.core.vector import Vector
 
 
 class State(NamedTuple):  # of the server, and what it broadcasts

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from compositefl.algorithms.base import FederatedAlgorithm
-from compositefl.component import component
-from compositefl.errors import CompositeFLError
-from compositefl.vector import Vector
+from compositefl.core.component import component
+from compositefl.core.errors import CompositeFLError
+from compositefl.core.vector import Vector
 
 
 class State(NamedTuple):  # of the server, and what it broadcasts
@@ -33,7 +33,7 @@ class FedDA(FederatedAlgorithm):
 
     paper = "Yuan, Zaheer, Reddi (2021)"
     covers = "convex f and phi"
-    bears_noise = True
+    allows_noise = True
     needs_all_steps = "its prox parameter counts Q steps of every client"
 
     def check(self) -> None:

@@ -4,9 +4,9 @@ from dataclasses import KW_ONLY
 from typing import Any, NamedTuple
 
 from compositefl.algorithms.base import FederatedAlgorithm
-from compositefl.component import component, static
-from compositefl.errors import CompositeFLError
-from compositefl.vector import Vector
+from compositefl.core.component import component, static
+from compositefl.core.errors import CompositeFLError
+from compositefl.core.vector import Vector
 
 
 class Local(NamedTuple):
@@ -27,7 +27,7 @@ class FedMiD(FederatedAlgorithm):
 
     paper = "Yuan, Zaheer, Reddi (2021)"
     covers = "convex f and phi; drifts on heterogeneous clients"
-    bears_noise = True
+    allows_noise = True
     needs_all_steps = "the server's prox belongs to Q steps of every client"
 
     _: KW_ONLY

@@ -4,7 +4,7 @@ from dataclasses import KW_ONLY
 
 from compositefl.algorithms.fedprox import FedProx
 from compositefl.algorithms.fedprox_nonsmooth import FedProxNonsmooth
-from compositefl.component import component
+from compositefl.core.component import component
 
 
 @component

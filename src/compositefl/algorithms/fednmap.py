@@ -13,8 +13,8 @@ from dataclasses import KW_ONLY
 from typing import Any, NamedTuple
 
 from compositefl.algorithms.base import FederatedAlgorithm
-from compositefl.component import component
-from compositefl.vector import Vector
+from compositefl.core.component import component
+from compositefl.core.vector import Vector
 
 
 class Server(NamedTuple):
@@ -49,7 +49,7 @@ class FedNMap(FederatedAlgorithm):
 
     paper = "Huang, Pu, Johansson (2026), Algorithm 1"
     covers = "nonconvex f, weakly convex phi"
-    bears_noise = True
+    allows_noise = True
 
     _: KW_ONLY
     gamma: float = 1.0

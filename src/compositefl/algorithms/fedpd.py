@@ -8,9 +8,9 @@ import jax.numpy as jnp
 
 from compositefl.algorithms.base import AveragingAlgorithm
 from compositefl.algorithms.geometric import geometric
-from compositefl.component import component
-from compositefl.errors import CompositeFLError, is_concrete, require_positive
-from compositefl.vector import Vector
+from compositefl.core.component import component
+from compositefl.core.errors import CompositeFLError, is_concrete, require_positive
+from compositefl.core.vector import Vector
 
 
 class Client(NamedTuple):

@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from compositefl.algorithms.base import AveragingAlgorithm, StepSize, wants_theory
-from compositefl.component import component
-from compositefl.errors import CompositeFLError, is_concrete
-from compositefl.metrics import squared_norm
-from compositefl.vector import Vector
+from compositefl.core.component import component
+from compositefl.core.errors import CompositeFLError, is_concrete
+from compositefl.core.vector import Vector, squared_norm
 
 
 class State(NamedTuple):

@@ -7,15 +7,15 @@ import jax.numpy as jnp
 
 from compositefl.algorithms.base import CompositeVariants
 from compositefl.algorithms.certified import Solve, begin_solve, improve
-from compositefl.component import component
-from compositefl.errors import (
+from compositefl.core.component import component
+from compositefl.core.errors import (
     CompositeFLError,
     is_concrete,
     require_integer,
     require_nonnegative,
     require_positive,
 )
-from compositefl.vector import Vector
+from compositefl.core.vector import Vector
 
 
 class State(NamedTuple):

@@ -4,9 +4,9 @@ from dataclasses import KW_ONLY
 from typing import Any, NamedTuple
 
 from compositefl.algorithms.base import AveragingAlgorithm
-from compositefl.component import component
-from compositefl.errors import require_positive
-from compositefl.vector import Vector
+from compositefl.core.component import component
+from compositefl.core.errors import require_positive
+from compositefl.core.vector import Vector
 
 
 class Client(NamedTuple):

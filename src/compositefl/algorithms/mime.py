@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 
 import optax
 
-from compositefl.algorithms.base import SmoothAlgorithm, message_bytes
-from compositefl.component import component, static
-from compositefl.errors import unknown_name
-from compositefl.vector import Vector
+from compositefl.algorithms.base import SmoothAlgorithm
+from compositefl.core.component import component, static
+from compositefl.core.errors import unknown_name
+from compositefl.core.trees import tree_bytes
+from compositefl.core.vector import Vector
 
 
 class State(NamedTuple):  # of the server, and what it broadcasts
@@ -100,7 +101,7 @@ class Mime(SmoothAlgorithm):
         return server.x
 
     def upload_bytes(self, upload: Upload) -> int:
-        return message_bytes(upload.dx)  # the server has c since the first exchange
+        return tree_bytes(upload.dx)  # the server has c since the first exchange
 
 
 @component
@@ -124,4 +125,4 @@ class MimeLite(Mime):
         return self.base_step(local, gradient)
 
     def upload_bytes(self, upload: Upload) -> int:
-        return message_bytes(upload)
+        return tree_bytes(upload)

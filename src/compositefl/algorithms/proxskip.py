@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from compositefl.algorithms.base import Algorithm
-from compositefl.component import component
-from compositefl.errors import require_positive, require_share
-from compositefl.vector import Vector
+from compositefl.core.component import component
+from compositefl.core.errors import require_positive, require_share
+from compositefl.core.vector import Vector
 
 
 class Server(NamedTuple):

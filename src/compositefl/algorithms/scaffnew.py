@@ -5,8 +5,8 @@ from typing import Any
 
 from compositefl.algorithms.geometric import geometric
 from compositefl.algorithms.vrl_sgd import VRLSGD
-from compositefl.component import component, static
-from compositefl.errors import CompositeFLError
+from compositefl.core.component import component, static
+from compositefl.core.errors import CompositeFLError
 
 
 @component

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from compositefl.algorithms.base import AveragingAlgorithm
-from compositefl.component import component
-from compositefl.errors import CompositeFLError, is_concrete, require_nonnegative
-from compositefl.vector import Vector
+from compositefl.core.component import component
+from compositefl.core.errors import CompositeFLError, is_concrete, require_nonnegative
+from compositefl.core.vector import Vector
 
 
 class State(NamedTuple):  # of the server, and what it broadcasts

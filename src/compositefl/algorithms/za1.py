@@ -3,8 +3,8 @@
 from typing import Any, NamedTuple
 
 from compositefl.algorithms.base import FederatedAlgorithm
-from compositefl.component import component
-from compositefl.vector import Vector
+from compositefl.core.component import component
+from compositefl.core.vector import Vector
 
 
 class Server(NamedTuple):

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from compositefl.cli.deploy import register
-from compositefl.cli.messages import as_options, say
 from compositefl.cli.settings import seed_number, whole, with_settings
-from compositefl.errors import CompositeFLError, unknown_name
+from compositefl.cli.wording import as_options, say
+from compositefl.core.errors import CompositeFLError, unknown_name
 
 WRONG_INPUT, FAILED, INTERRUPTED = 2, 1, 130  # exit codes
 UsageError: Any = typer.BadParameter.__bases__[0]  # Typer's name for it depends on its version

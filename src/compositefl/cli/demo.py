@@ -6,7 +6,7 @@ from pathlib import Path
 
 from compositefl.cli.runs import Plan, carry_out, histories, make_plan
 from compositefl.cli.settings import Settings
-from compositefl.report import final
+from compositefl.report.curves import final
 
 METHODS = ("fednmap", "za1", "fedcanon", "fedmid")
 SETTINGS = Settings(

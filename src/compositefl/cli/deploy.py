@@ -29,7 +29,7 @@ def register(app: Any, guarded: Callable[..., Any]) -> None:
 
 def _flare() -> Any:
     """The adapter, or one line that says what to install."""
-    from compositefl.errors import CompositeFLError
+    from compositefl.core.errors import CompositeFLError
 
     try:
         from compositefl.deployment import flare
@@ -42,8 +42,8 @@ def _flare() -> Any:
 
 def _admin(folder: Path, run: str) -> tuple[Any, Any]:
     """(administrator, run) of a provisioned folder."""
+    from compositefl.core.errors import CompositeFLError
     from compositefl.deployment.supervise import RunFolder
-    from compositefl.errors import CompositeFLError
 
     flare = _flare()
     kits = sorted(folder.glob(f"*/prod_*/{flare.ADMIN}"))

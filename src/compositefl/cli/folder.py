@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from compositefl.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError
 
 MARK = "compositefl"  # the key of config.json that tells a result from other folders
 OURS = ("history.csv", "plot.png", "config.json", "model*.safetensors")

@@ -10,12 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from compositefl import models
-from compositefl.accounting import RoundCost, round_cost
 from compositefl.algorithms import ALGORITHMS, Algorithm
 from compositefl.cli.methods import hyperparameters, required, spelled
-from compositefl.component import replace
+from compositefl.core.component import replace
 from compositefl.data import DATASETS
-from compositefl.partition import PARTITIONS
+from compositefl.data.partition import PARTITIONS
+from compositefl.engine.accounting import RoundCost, round_cost
 from compositefl.regularizers import L1, REGULARIZERS
 
 SIZE = 1000  # parameters of the model whose messages are counted

@@ -8,9 +8,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from compositefl.algorithms import ALGORITHMS, Algorithm
 from compositefl.algorithms.base import wants_theory
-from compositefl.cli.messages import about
 from compositefl.cli.settings import COMMON, Settings, option_name
-from compositefl.errors import CompositeFLError, unknown_name
+from compositefl.cli.wording import about
+from compositefl.core.errors import CompositeFLError, unknown_name
 
 PLAIN = (int, float, str, bool)
 TRUTH = {"true": True, "false": False}

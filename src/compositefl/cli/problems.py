@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from compositefl import models
-from compositefl.cli.messages import about
 from compositefl.cli.methods import convert, split_pair
 from compositefl.cli.settings import Settings, option_name
+from compositefl.cli.wording import about
+from compositefl.core.errors import CompositeFLError, unknown_name
+from compositefl.core.trees import named_leaves
 from compositefl.data import DATASETS, load
-from compositefl.errors import CompositeFLError, unknown_name
-from compositefl.partition import PARTITIONS, Partition
+from compositefl.data.partition import PARTITIONS, Partition
 from compositefl.problem import Problem
 from compositefl.regularizers import ByName, Regularizer, Zero, parse
-from compositefl.regularizers.base import named_leaves
 
 ANY = (bool, int, float, str)
 SHAPE_OPTIONS = ("alpha", "beta")  # of a partition, besides the number of clients and the seed

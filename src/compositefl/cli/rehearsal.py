@@ -16,9 +16,9 @@ from safetensors.numpy import load_file
 
 import compositefl as cfl
 from compositefl.cli.tables import print_table
+from compositefl.core.errors import CompositeFLError, require_integer
 from compositefl.deployment import Federation, flare, supervise
-from compositefl.errors import CompositeFLError, require_integer
-from compositefl.result import named_leaves
+from compositefl.solve.result import named_arrays
 
 DECLARATION = """name = "rehearsal"
 sites = {sites}
@@ -198,7 +198,7 @@ def _compare(outcome: Path, simulated: cfl.Result) -> float:
     for name in ("psi", "natural_residual_sq", "accuracy", "zeros"):
         table.add_row(name, f"{mine[name]:.8g}", f"{theirs[name]:.8g}")
     print_table(table)
-    model, reference = load_file(outcome / "model.safetensors"), named_leaves(simulated.params)
+    model, reference = load_file(outcome / "model.safetensors"), named_arrays(simulated.params)
     return max(float(np.abs(model[name] - reference[name]).max()) for name in reference)
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from rich.table import Table
 
-from compositefl.cli.messages import say
 from compositefl.cli.tables import print_table
-from compositefl.errors import unknown_name
+from compositefl.cli.wording import say
+from compositefl.core.errors import unknown_name
 from compositefl.experiments import EXPERIMENTS, reproduce, write_index
 
 

@@ -16,7 +16,6 @@ from safetensors.numpy import save
 import compositefl as cfl
 from compositefl.algorithms import Algorithm
 from compositefl.cli.folder import MARK, check_folder, check_writable, fill_folder
-from compositefl.cli.messages import plain_warnings, say
 from compositefl.cli.methods import build_all, check, common_gamma
 from compositefl.cli.problems import (
     build_problem,
@@ -27,12 +26,13 @@ from compositefl.cli.problems import (
 )
 from compositefl.cli.settings import Settings
 from compositefl.cli.tables import print_table
-from compositefl.component import replace
-from compositefl.errors import CompositeFLError
-from compositefl.minimize import theory_steps
-from compositefl.options import Options
-from compositefl.report import plot, table
-from compositefl.result import Result, named_leaves
+from compositefl.cli.wording import plain_warnings, say
+from compositefl.core.component import replace
+from compositefl.core.errors import CompositeFLError
+from compositefl.report.curves import plot, table
+from compositefl.solve._minimize import theory_steps
+from compositefl.solve.options import Options
+from compositefl.solve.result import Result, named_arrays
 
 DONE, DIVERGED, INTERRUPTED = 0, 1, 130  # exit codes
 
@@ -197,7 +197,7 @@ def _write(folder: Path, plan: Plan, results: dict[str, Result], command: str) -
     about: dict[str, Any] = {}
     for name, result in results.items():
         model = "model.safetensors" if single else f"model-{name}.safetensors"
-        (folder / model).write_bytes(save(named_leaves(result.params)))
+        (folder / model).write_bytes(save(named_arrays(result.params)))
         history = result.history
         parts.append(history if single else history.assign(algorithm=name))
         about[name] = {**result.config, "rounds_run": result.rounds, "stopped": result.stopped}

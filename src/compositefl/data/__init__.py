@@ -4,9 +4,9 @@ import inspect
 import os
 from typing import Any
 
+from compositefl.core.errors import CompositeFLError, unknown_name
 from compositefl.data import a9a, cifar10, digits, idx, synthetic
 from compositefl.data.samples import Dataset, Samples, sample_count, take
-from compositefl.errors import CompositeFLError, unknown_name
 
 __all__ = ["DATASETS", "Dataset", "Samples", "load", "sample_count", "take"]
 

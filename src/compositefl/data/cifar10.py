@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from compositefl.core.errors import CompositeFLError
 from compositefl.data.files import File, check_digest, check_file, damaged, resolve
 from compositefl.data.samples import Dataset, Samples
-from compositefl.errors import CompositeFLError
 
 NPZ_SHA256 = "cc0ef8cb4da600964ba9b03975f8db83e7394348c1024e8d243a6f53b21331f7"
 TAR_SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"

@@ -21,7 +21,7 @@ import pooch
 import rich.console
 import rich.progress
 
-from compositefl.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError
 
 # Where each dataset is published.
 HOMES = {

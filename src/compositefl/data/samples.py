@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from compositefl.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError
 
 
 class Samples(NamedTuple):

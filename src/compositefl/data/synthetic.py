@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from compositefl.core.errors import CompositeFLError, require_integer, require_nonnegative
 from compositefl.data.samples import Dataset, Samples
-from compositefl.errors import CompositeFLError, require_integer, require_nonnegative
 
 
 def generate(

@@ -14,12 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from compositefl.algorithms.base import Algorithm
+from compositefl.core.trees import as_number, floats_to
+from compositefl.core.vector import Vector
 from compositefl.deployment.federation import Federation
+from compositefl.engine import eager
+from compositefl.engine import stationarity as measure
+from compositefl.engine.client import ClientInfo, Oracle, client_keys, client_round
+from compositefl.engine.samples import gather
+from compositefl.engine.sampling import trial_key
 from compositefl.problem import Problem
-from compositefl.simulation import evaluation, loop
-from compositefl.simulation.client import ClientInfo, Oracle, client_keys, client_round
-from compositefl.simulation.sampling import trial_key
-from compositefl.vector import Vector
 
 
 class Shapes(NamedTuple):
@@ -43,7 +46,7 @@ class Plan:
         self.steps = int(algorithm.steps)
         self.params = jax.tree.map(lambda a: a.astype(self.dtype), federation.start())
         with self.precision():
-            self.algorithm: Algorithm = jax.tree.map(self._number, algorithm)
+            self.algorithm: Algorithm = jax.tree.map(partial(as_number, self.dtype), algorithm)
             self.server, self.client = jax.device_get(_initial(self.algorithm, self.params))
             self.shapes = self._shapes()
 
@@ -52,10 +55,6 @@ class Plan:
         """The floating-point type of the federation, for this thread."""
         with jax.enable_x64(self.dtype == np.float64):
             yield
-
-    def _number(self, given: Any) -> np.ndarray:
-        whole = isinstance(given, (int, np.integer))
-        return np.asarray(given, np.int32 if whole else self.dtype)
 
     def _shapes(self) -> Shapes:
         def one_round(algorithm: Algorithm, server: Any, client: Any, start: Any) -> Any:
@@ -85,7 +84,7 @@ def _initial(algorithm: Algorithm, params: Any) -> Any:
 Program: TypeAlias = tuple[Callable[[Any, Any], Any], int | None, int]  # loss, batch size, samples
 
 
-class Lab:
+class SiteEngine:
     """A site's data on its device, and what it can compute from them."""
 
     def __init__(self, plan: Plan, number: int, problem: Problem):
@@ -95,22 +94,18 @@ class Lab:
         self.loss: Any = problem.loss
         self.program = (problem.loss, batch_size, self.size)
         with plan.precision():
-            self.samples = self._keep(problem.gather([0], self.size, plan.dtype))
+            self.samples = self._keep(gather(problem, [0], self.size, plan.dtype))
             self.info = ClientInfo(
                 np.int32(number), np.int32(0), np.int32(self.size), plan.dtype.type(1)
             )
         self.test = None
         if problem.test is not None and problem.accuracy is not None:
-            self.test = jax.tree.map(self._real, problem.test)
+            self.test = jax.tree.map(partial(floats_to, plan.dtype), problem.test)
         self.accuracy: Any = problem.accuracy
         self.test_size = 0 if self.test is None else len(jax.tree.leaves(self.test)[0])
 
     def _keep(self, samples: Any) -> Any:
         return jax.device_put(samples)
-
-    def _real(self, a: Any) -> np.ndarray:
-        a = np.asarray(a)
-        return a.astype(self.plan.dtype) if np.issubdtype(a.dtype, np.floating) else a
 
     def opening(self, message: Any) -> Any:
         """The full gradient at the round's anchor, for methods that need the mean of those."""
@@ -149,7 +144,7 @@ class Lab:
         """Mean loss over all samples of the site, and its gradient."""
         with self.plan.precision():
             value, gradient = jax.device_get(
-                loop.mean_over_parts(
+                eager.mean_over_parts(
                     partial(_value_and_grad, self.loss, x), self.loss, self.samples
                 )
             )
@@ -161,11 +156,11 @@ class Lab:
             return 0.0
         with self.plan.precision():
             right = partial(_apply, self.accuracy, x)
-            share = loop.mean_over_parts(right, self.accuracy, self.test)
+            share = eager.mean_over_parts(right, self.accuracy, self.test)
         return float(share) * self.test_size
 
 
-class LoopLab(Lab):
+class ExternalSiteEngine(SiteEngine):
     """The same for a loss that JAX cannot compile."""
 
     def _keep(self, samples: Any) -> Any:
@@ -174,13 +169,13 @@ class LoopLab(Lab):
     def opening(self, message: Any) -> Any:
         with self.plan.precision():
             oracle = self._oracle(jax.random.key(0))
-            return oracle.full(jax.device_get(loop.anchor(self.plan.algorithm, message)))[1]
+            return oracle.full(jax.device_get(eager.anchor(self.plan.algorithm, message)))[1]
 
     def round(self, t: int, message: Any, state: Any, mean: Any) -> tuple[Any, Any, int]:
         plan = self.plan
         with plan.precision():
             keys = client_keys(trial_key(np.uint32(plan.federation.seed), 0), t, self.info.id)
-            upload, new, taken = loop.client_round(
+            upload, new, taken = eager.client_round(
                 plan.algorithm,
                 self._oracle(keys.minibatch),
                 int(plan.algorithm.draw_steps(keys.shared)),
@@ -191,22 +186,22 @@ class LoopLab(Lab):
             return *jax.device_get((upload, new)), taken
 
     def loss_and_gradient(self, x: Any) -> tuple[float, Any]:
-        value, gradient = loop.full_mean(self.loss, x, self.samples)
+        value, gradient = eager.full_mean(self.loss, x, self.samples)
         return float(value), gradient
 
     def right_answers(self, x: Any) -> float:
         if self.test is None or self.accuracy is None:
             return 0.0
-        return loop.mean_value(self.accuracy, x, self.test) * self.test_size
+        return eager.mean_value(self.accuracy, x, self.test) * self.test_size
 
-    def _oracle(self, key: jax.Array) -> loop.LoopOracle:
-        return loop.LoopOracle(self.loss, self.program[1], key, int(self.info.id), self.samples)
+    def _oracle(self, key: jax.Array) -> eager.LoopOracle:
+        return eager.LoopOracle(self.loss, self.program[1], key, int(self.info.id), self.samples)
 
 
-def make_lab(plan: Plan, number: int, train: Any, test: Any) -> Lab:
+def make_site_engine(plan: Plan, number: int, train: Any, test: Any) -> SiteEngine:
     """The lab of the site at place `number` of the federation."""
     problem: Problem = plan.model.problem([train], test=test, seed=plan.federation.seed)
-    return (Lab if problem.compiles else LoopLab)(plan, number, problem)
+    return (SiteEngine if problem.compiles else ExternalSiteEngine)(plan, number, problem)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -251,19 +246,6 @@ def _state_after(algorithm: Algorithm, message: Any, state: Any, sent: Any) -> A
     return algorithm.state_after(message, state, sent)
 
 
-def weighted_mean(trees: list[Any], weights: list[float]) -> Any:
-    """sum w_i tree_i / sum w_i, leaf by leaf."""
-
-    def leaf_mean(*leaves: np.ndarray) -> np.ndarray:
-        kind = leaves[0].dtype.type
-        total = np.zeros_like(leaves[0])
-        for leaf, weight in zip(leaves, weights, strict=True):
-            total += leaf * kind(weight)
-        return np.asarray(total / kind(sum(weights)), leaves[0].dtype)
-
-    return jax.tree.map(leaf_mean, *trees)
-
-
 # The equations of the server, compiled one by one.
-broadcast, update, model = loop.broadcast, loop.update, loop.model
-prox_point, stationarity = jax.jit(evaluation.prox_point), jax.jit(evaluation.stationarity)
+broadcast, update, model = eager.broadcast, eager.update, eager.model
+prox_point, stationarity = jax.jit(measure.prox_point), jax.jit(measure.stationarity)

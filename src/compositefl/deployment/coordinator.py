@@ -10,12 +10,11 @@ import jax
 import numpy as np
 import pandas as pd
 
-from compositefl import checkpoint
-from compositefl.accounting import round_cost
-from compositefl.checkpoint import Checkpoint
+from compositefl.core.trees import weighted_mean
+from compositefl.core.vector import Vector, unwrap
 from compositefl.deployment import compute
+from compositefl.deployment.calls import Answer, Exchange, Report
 from compositefl.deployment.compute import Plan
-from compositefl.deployment.exchange import Answer, Exchange, Report
 from compositefl.deployment.federation import Federation
 from compositefl.deployment.judge import Judge
 from compositefl.deployment.messages import pack
@@ -23,8 +22,10 @@ from compositefl.deployment.privacy import epsilon
 from compositefl.deployment.roster import Member, Roster
 from compositefl.deployment.store import sync_folder
 from compositefl.deployment.transport import Transport
-from compositefl.result import Result
-from compositefl.vector import Vector, unwrap
+from compositefl.engine.accounting import round_cost
+from compositefl.solve import checkpoint
+from compositefl.solve.checkpoint import Checkpoint
+from compositefl.solve.result import Result
 
 FINAL = ("rounds", "tolerance", "diverged")  # reasons to stop after which nothing is left to do
 
@@ -172,13 +173,13 @@ class Coordinator:
             if len(sites) < self.minimum:
                 return {}, sick
             gradients = [answer.tree for answer in got.values()]
-            arrays |= pack("mean", compute.weighted_mean(gradients, self._weights(sites)))
+            arrays |= pack("mean", weighted_mean(gradients, self._weights(sites)))
         uploads = self.exchange.ask(t, sites, "round", arrays, "upload", shapes.upload, sick)
         return uploads, sick
 
     def _update(self, t: int, uploads: dict[str, Answer]) -> None:
         weights, everything = self._weights(list(uploads)), self._weights(list(self.roster.members))
-        mean = compute.weighted_mean([answer.tree for answer in uploads.values()], weights)
+        mean = weighted_mean([answer.tree for answer in uploads.values()], weights)
         share = self.plan.dtype.type(sum(weights) / sum(everything))
         with self.plan.precision():
             server = jax.device_get(compute.update(self.plan.algorithm, self.server, mean, share))
@@ -206,16 +207,11 @@ class Coordinator:
     def _evaluate(self) -> None:
         """A row of the history from what the sites send; saves."""
         measured, sites = self.judge.measure(self.round, self.model(), self._gather())
-        visits, steps, cost = self.visits, self.steps, self.cost
         row = {
             "round": self.round,
             "trial": 0,
             **measured,
-            "gradients": visits * cost.gradients_visit + steps * cost.gradients_step,
-            "prox_clients": visits * cost.prox_visit + steps * cost.prox_step,
-            "prox_server": self.round * cost.prox_server,
-            "bytes_up": visits * cost.bytes_up,
-            "bytes_down": visits * cost.bytes_down,
+            **self.cost.so_far(self.round, self.visits, self.steps),
             "seconds": self.seconds,
             "sites": sites,  # that these numbers come from
             "bytes_sent": self.exchange.bytes_sent,  # all messages, evaluations too
@@ -245,7 +241,7 @@ class Coordinator:
         self.history, self.diverged = about["rows"], about["diverged"]
         self.visits, self.steps = about["work"]
         self.exchange.bytes_sent, self.exchange.bytes_received = about["bytes"]
-        fresh = {"joined": False, "lost": 0, "rests_until": 0, "absent": 0}
+        fresh = {"joined": False, "lost": 0, "skipped_until": 0, "absent": 0}
         for site, member in about["roster"].items():
             self.roster.members[site] = Member(**(member | fresh))
 

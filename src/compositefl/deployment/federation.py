@@ -15,7 +15,7 @@ import numpy as np
 from compositefl import models
 from compositefl.algorithms import ALGORITHMS
 from compositefl.algorithms.base import Algorithm
-from compositefl.errors import (
+from compositefl.core.errors import (
     CompositeFLError,
     require_integer,
     require_nonnegative,
@@ -177,7 +177,7 @@ class Federation:
             )
         if "mean_full_gradient" in algorithm.needs:
             raise CompositeFLError(f"[privacy]: {label} also sends full gradients, without noise")
-        if not algorithm.bears_noise:
+        if not algorithm.allows_noise:
             raise CompositeFLError(
                 f"[privacy]: {label} does not bear noise on its uploads, which must match a state "
                 "of its sites or are no plain change of the model; use fednmap, fedda, fedmid or "

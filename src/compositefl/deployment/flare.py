@@ -23,12 +23,12 @@ import numpy as np
 import psutil
 from nvflare.collab import CollabRecipe, collab
 
+from compositefl.core.errors import CompositeFLError
 from compositefl.deployment.coordinator import Coordinator, write_progress
 from compositefl.deployment.federation import Federation
 from compositefl.deployment.site import Site
 from compositefl.deployment.transport import Failure, failure_text
 from compositefl.deployment.worker import Worker
-from compositefl.errors import CompositeFLError
 
 Say = Callable[[str], None]
 STATE = "compositefl"  # folder of a node that holds what must survive a job

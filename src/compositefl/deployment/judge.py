@@ -6,12 +6,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from compositefl.core.trees import weighted_mean
+from compositefl.core.vector import Vector
 from compositefl.deployment import compute
+from compositefl.deployment.calls import Answer, Exchange
 from compositefl.deployment.compute import Plan
-from compositefl.deployment.exchange import Answer, Exchange
 from compositefl.deployment.messages import pack
-from compositefl.run import METRICS
-from compositefl.vector import Vector
+from compositefl.engine.stationarity import METRICS
 
 
 class Judge:
@@ -58,5 +59,5 @@ class Judge:
         """Loss and gradient of f from those of the sites."""
         weights = np.array(self.weights(list(got)))
         losses = np.array([answer.number("loss", float) for answer in got.values()])
-        gradient = compute.weighted_mean([a.tree for a in got.values()], list(weights))
+        gradient = weighted_mean([a.tree for a in got.values()], list(weights))
         return self.plan.dtype.type(losses @ weights / weights.sum()), gradient

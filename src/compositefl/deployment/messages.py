@@ -14,7 +14,7 @@ import numpy as np
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
-from compositefl.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError
 
 SLACK = 2**16  # bytes that a message may have besides its arrays
 TYPES = {
@@ -102,11 +102,6 @@ def unpack(
 
 class NotFinite(CompositeFLError):
     """Numbers that are NaN or infinite where finite ones are needed."""
-
-
-def tree_bytes(like: Any) -> int:
-    """Bytes of the arrays of a pytree, from their shapes."""
-    return sum(int(np.prod(a.shape)) * np.dtype(a.dtype).itemsize for a in jax.tree.leaves(like))
 
 
 def _name(prefix: str, path: Any) -> str:

@@ -12,8 +12,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from compositefl.core.errors import CompositeFLError
 from compositefl.deployment.federation import Privacy
-from compositefl.errors import CompositeFLError
 
 
 class Gaussian:

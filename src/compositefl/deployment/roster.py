@@ -15,7 +15,7 @@ class Member:
     joined: bool = False  # it has answered hello in this process
     samples: int = 0  # 0 until it has joined once
     lost: int = 0  # times in a row that it did not answer at all
-    rests_until: int = 0  # round in which it is called again
+    skipped_until: int = 0  # round in which it is called again
     absent: int = 0  # rounds in a row without its upload
     uploads: int = 0
 
@@ -32,7 +32,7 @@ class Roster:
 
     def to_call(self, t: int, everyone: bool = False) -> list[str]:
         """Sites to call in round t: all but those that rest after they were lost."""
-        return [s for s, m in self.members.items() if everyone or m.rests_until <= t]
+        return [s for s, m in self.members.items() if everyone or m.skipped_until <= t]
 
     def joined(self, sites: list[str]) -> list[str]:
         return [site for site in sites if self.members[site].joined]
@@ -42,12 +42,12 @@ class Roster:
         member = self.members[site]
         member.joined = False
         if lost:
-            member.rests_until = t + 1 + min(LONGEST_REST, 2**member.lost)
+            member.skipped_until = t + 1 + min(LONGEST_REST, 2**member.lost)
             member.lost = min(member.lost + 1, 10)
 
     def heard(self, site: str) -> None:
         member = self.members[site]
-        member.lost = member.rests_until = 0
+        member.lost = member.skipped_until = 0
 
     def accepted(self) -> dict[str, int]:
         """What every message says: the round of each site's last accepted upload."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from compositefl.core.errors import CompositeFLError, unknown_name
 from compositefl.data import Dataset, Samples
 from compositefl.deployment.federation import NAME, function
-from compositefl.errors import CompositeFLError, unknown_name
 
 ENTRIES = ("name", "accept", "train", "test", "function")
 

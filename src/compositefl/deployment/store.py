@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import jax
 
+from compositefl.core.errors import CompositeFLError
 from compositefl.deployment.messages import decode, encode, pack, unpack, value
-from compositefl.errors import CompositeFLError
 
 BEFORE_FIRST = -1  # the "round" of the initial state
 

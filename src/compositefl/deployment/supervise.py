@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
+from compositefl.core.errors import CompositeFLError
 from compositefl.deployment.coordinator import FINAL
 from compositefl.deployment.federation import NAME, Federation
-from compositefl.errors import CompositeFLError
 
 FRUITLESS = 3  # jobs in a row without a new round before a run is given up
 AWAY = 600.0  # seconds that the server may be unreachable

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
 from typing import NamedTuple, Protocol
 
-from compositefl.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError
 
 Handler = Callable[[str, bytes], bytes]
 Fault = Callable[[str, str, bytes, Callable[[], bytes]], bytes]

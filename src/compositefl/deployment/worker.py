@@ -6,7 +6,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from compositefl.deployment.compute import Plan, make_lab
+from compositefl.core.errors import CompositeFLError
+from compositefl.core.trees import tree_bytes
+from compositefl.core.vector import Vector
+from compositefl.deployment.compute import Plan, make_site_engine
 from compositefl.deployment.federation import MEGABYTE, Federation
 from compositefl.deployment.messages import (
     SLACK,
@@ -14,15 +17,12 @@ from compositefl.deployment.messages import (
     decode,
     encode,
     pack,
-    tree_bytes,
     unpack,
     value,
 )
 from compositefl.deployment.privacy import Gaussian
 from compositefl.deployment.site import Site
 from compositefl.deployment.store import BEFORE_FIRST, Entry, Store
-from compositefl.errors import CompositeFLError
-from compositefl.vector import Vector
 
 RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
@@ -87,7 +87,7 @@ class Session:
             raise CompositeFLError(f"{site.name} is not a site of the federation")
         self.name, self.run, self.hash = site.name, run, federation.hash
         self.plan = Plan(federation)
-        self.lab = make_lab(self.plan, federation.sites.index(site.name), *site.load())
+        self.lab = make_site_engine(self.plan, federation.sites.index(site.name), *site.load())
         shapes = self.plan.shapes
         self.store = Store(folder / run / self.hash[:16], self.plan.client, shapes.upload)
         self.noise = None if federation.privacy is None else Gaussian(federation.privacy)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from compositefl import data, models, partition
+from compositefl import data, models
 from compositefl.algorithms import (
     ZA1,
     FedADMM,
@@ -22,14 +22,15 @@ from compositefl.algorithms import (
     Scaffold,
 )
 from compositefl.algorithms.base import Algorithm
+from compositefl.data import partition
 from compositefl.experiments import fedcanon_costs
 from compositefl.experiments.declaration import Experiment, Setting, Verdict
 from compositefl.experiments.fedcanon_costs import SOURCE
 from compositefl.experiments.pictures import accuracy_curves, final, save
 from compositefl.problem import Problem
 from compositefl.regularizers import L1, MCP, SCAD, Regularizer, Zero
-from compositefl.report import COLOURS
-from compositefl.sweep import sweep
+from compositefl.report.curves import COLOURS
+from compositefl.solve._sweep import sweep
 
 CLIENTS = 10
 SKEWS = ("iid", "weak skew", "strong skew")

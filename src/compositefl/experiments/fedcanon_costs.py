@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 from jax import lax
 
-from compositefl import data, models, partition
-from compositefl.accounting import round_cost
+from compositefl import data, models
 from compositefl.algorithms import (
     ZA1,
     FastFedDA,
@@ -26,11 +25,13 @@ from compositefl.algorithms import (
     Scaffold,
 )
 from compositefl.algorithms.base import Algorithm
+from compositefl.data import partition
+from compositefl.engine.accounting import round_cost
 from compositefl.experiments.declaration import Experiment, Verdict
 from compositefl.problem import Problem
 from compositefl.regularizers import L1, MCP, SCAD
-from compositefl.report import COLOURS
-from compositefl.simulation.engine import Simulation
+from compositefl.report.curves import COLOURS
+from compositefl.simulation.simulation import Simulation
 
 SOURCE = "Zhou et al. (2025)"
 SIZES = {

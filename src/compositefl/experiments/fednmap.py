@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from compositefl import data, models, partition
+from compositefl import data, models
 from compositefl.algorithms import ZA1, FedCanon, FedNMap
+from compositefl.data import partition
 from compositefl.experiments.declaration import Experiment, Setting, Verdict
 from compositefl.experiments.pictures import curves, final, save, slope
 from compositefl.problem import Problem
@@ -207,7 +208,7 @@ def slope_draw(over: str, table: pd.DataFrame, path: Path) -> None:
     """A row for each objective: curves over rounds, final values over the varied number."""
     from matplotlib.figure import Figure
 
-    from compositefl.report import COLOURS
+    from compositefl.report.curves import COLOURS
 
     shown = list(each_objective(table))
     figure = Figure(figsize=(8, 3.2 * len(shown) + 0.2), dpi=110, layout="constrained")

@@ -6,8 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from compositefl import data, models, partition
+from compositefl import data, models
 from compositefl.algorithms import ZA1, FedCanon, FedNMap
+from compositefl.data import partition
 from compositefl.experiments.declaration import Experiment, Setting, Verdict
 from compositefl.experiments.pictures import curves, final
 from compositefl.models import vision

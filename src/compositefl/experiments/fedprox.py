@@ -26,13 +26,13 @@ from compositefl.algorithms import (
     FedProxNonsmooth,
 )
 from compositefl.algorithms.certified import begin_solve, improve
+from compositefl.core.vector import Vector
 from compositefl.experiments.declaration import Experiment, Verdict
 from compositefl.experiments.pictures import slope
-from compositefl.minimize import minimize
 from compositefl.problem import Problem
-from compositefl.simulation.engine import Simulation
+from compositefl.simulation.simulation import Simulation
+from compositefl.solve._minimize import minimize
 from compositefl.theory import Constants, StepSizes, stepsizes
-from compositefl.vector import Vector
 
 DEVICES = 64
 SAMPLES = 50
@@ -327,7 +327,7 @@ def draw(table: pd.DataFrame, path: Path, y_label: str, columns: int = 4) -> Non
     """Measured values over what varies, and a line of the theorem's slope through the first."""
     from matplotlib.figure import Figure
 
-    from compositefl.report import COLOURS
+    from compositefl.report.curves import COLOURS
 
     shown = list(panels(table))
     rows = -(-len(shown) // columns)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from compositefl.report import COLOURS, DASHES
+from compositefl.report.curves import COLOURS, DASHES
 
 
 def curves(

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from compositefl.experiments.declaration import Experiment, Setting, Verdict
-from compositefl.minimize import minimize
 from compositefl.problem import Problem
+from compositefl.solve._minimize import minimize
 
 KEEP = (  # columns of the histories that go into the table
     "round",

@@ -19,10 +19,10 @@ from compositefl.algorithms import PGD, ZA1, EControlDA, FastFedDA, FedCanon, Fe
 from compositefl.algorithms.base import Algorithm
 from compositefl.experiments.declaration import Experiment, Verdict
 from compositefl.experiments.fedprox import SLACK, draw, panels, robust
-from compositefl.minimize import minimize
 from compositefl.problem import Problem
 from compositefl.regularizers import L1, MCP
 from compositefl.regularizers.base import Regularizer
+from compositefl.solve._minimize import minimize
 from compositefl.theory import Constants, StepSizes, estimate, stepsizes
 
 CLIENTS = 8

@@ -13,16 +13,18 @@ import jax
 import numpy as np
 import pandas as pd
 
-from compositefl import data, metrics, models, partition
+from compositefl import data, models
 from compositefl.algorithms import ZA1, FedDA, FedMiD, FedNMap
 from compositefl.algorithms.base import Algorithm
 from compositefl.algorithms.fast_fedda import FastFedDA
-from compositefl.component import replace
+from compositefl.core.component import replace
+from compositefl.data import partition
+from compositefl.engine import metrics
 from compositefl.experiments.declaration import Experiment, Setting, Verdict
 from compositefl.experiments.pictures import accuracy_curves, curves, final
 from compositefl.problem import Problem
 from compositefl.regularizers import L1
-from compositefl.simulation.engine import Simulation
+from compositefl.simulation.simulation import Simulation
 
 SOURCE = "Zhang, Hu, Johansson (2026)"
 ADDED = "not in the paper"

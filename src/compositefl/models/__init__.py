@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-from compositefl.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError
 from compositefl.models.base import Model
 from compositefl.models.layers import ACTIVATIONS
 from compositefl.models.vision import mobilenet_v3_small, resnet18

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from compositefl.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError
 from compositefl.models.layers import Network
+from compositefl.problem import Problem
 
 
 def squared(outputs: jax.Array, y: jax.Array) -> jax.Array:
@@ -61,13 +62,11 @@ class Model:
 
     def problem(
         self, clients: Sequence[Any], test: Any = None, seed: int = 0, **options: Any
-    ) -> Any:
+    ) -> Problem:
         """The federated problem of fitting this model to the clients' batches.
 
         options: of `Problem`. A coupled model takes coupled_batch=32 by default.
         """
-        from compositefl.problem import Problem
-
         if self.coupled:
             options = {"coupled_batch": 32} | options
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from compositefl.errors import CompositeFLError, unknown_name
+from compositefl.core.errors import CompositeFLError, unknown_name
 
 Shape = tuple[int, ...]
 

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from compositefl.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError
 from compositefl.models.base import Model, unpack
-from compositefl.problem import Foreign
+from compositefl.problem import External
 
 SampleFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -131,7 +131,7 @@ class Copy:
         return self.module(x)
 
 
-class Mean(Foreign):
+class Mean(External):
     """The mean over a batch of function(module(x), y), which is one number a sample."""
 
     def __init__(self, module: torch.nn.Module, function: SampleFunction):

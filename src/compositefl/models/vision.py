@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from compositefl.errors import CompositeFLError, require_integer
+from compositefl.core.errors import CompositeFLError, require_integer
 from compositefl.models.base import Model, cross_entropy, from_network
 from compositefl.models.convolutions import (
     ConvNorm,

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from compositefl.errors import CompositeFLError, require_integer, unknown_name
+from compositefl.core.errors import CompositeFLError, require_integer, unknown_name
 from compositefl.models.base import (
     Model,
     cross_entropy,

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from compositefl.errors import CompositeFLError, unknown_name
+from compositefl.core.errors import CompositeFLError, unknown_name
 from compositefl.regularizers.base import Number, Regularizer
 from compositefl.regularizers.by_name import ByName
 from compositefl.regularizers.constraints import Box, L1Ball, L2Ball, NonNegative, Simplex

@@ -9,16 +9,10 @@ from typing import Any, ClassVar, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from compositefl.errors import CompositeFLError, is_concrete
-from compositefl.vector import unwrap
+from compositefl.core.errors import CompositeFLError, is_concrete
+from compositefl.core.trees import named_leaves
 
 Number: TypeAlias = float | jax.Array
-
-
-def named_leaves(x: Any) -> list[tuple[str, Any]]:
-    """The leaves of x with their path names, such as 'layers/0/kernel'."""
-    leaves = jax.tree_util.tree_leaves_with_path(unwrap(x))
-    return [(jax.tree_util.keystr(p, simple=True, separator="/"), leaf) for p, leaf in leaves]
 
 
 def as_float(leaf: Any) -> jax.Array:

@@ -9,9 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from compositefl.component import component
-from compositefl.errors import CompositeFLError, is_concrete
-from compositefl.regularizers.base import Regularizer, named_leaves
+from compositefl.core.component import component
+from compositefl.core.errors import CompositeFLError, is_concrete
+from compositefl.core.trees import named_leaves
+from compositefl.regularizers.base import Regularizer
 
 
 @component

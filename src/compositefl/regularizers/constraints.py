@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from compositefl.component import component
-from compositefl.errors import CompositeFLError, is_concrete, require_positive
+from compositefl.core.component import component
+from compositefl.core.errors import CompositeFLError, is_concrete, require_positive
 from compositefl.regularizers.base import Number, Regularizer, as_float
 from compositefl.regularizers.operators import (
     safe_sqrt,

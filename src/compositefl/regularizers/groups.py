@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from compositefl.component import component, static
-from compositefl.errors import CompositeFLError, require_nonnegative, unknown_name
+from compositefl.core.component import component, static
+from compositefl.core.errors import CompositeFLError, require_nonnegative, unknown_name
 from compositefl.regularizers.base import Number, Regularizer
 from compositefl.regularizers.operators import safe_sqrt, scalar_like, soft_threshold
 

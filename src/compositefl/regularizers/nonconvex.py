@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from compositefl.component import component
-from compositefl.errors import (
+from compositefl.core.component import component
+from compositefl.core.errors import (
     CompositeFLError,
     is_concrete,
     require_nonnegative,

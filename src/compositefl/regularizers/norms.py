@@ -5,8 +5,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from compositefl.component import component
-from compositefl.errors import require_nonnegative
+from compositefl.core.component import component
+from compositefl.core.errors import require_nonnegative
 from compositefl.regularizers.base import Number, Regularizer, as_float
 from compositefl.regularizers.operators import scalar_like, water_level
 

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from compositefl.component import component
-from compositefl.errors import require_nonnegative, require_positive
+from compositefl.core.component import component
+from compositefl.core.errors import require_nonnegative, require_positive
 from compositefl.regularizers.base import Number, Regularizer
 from compositefl.regularizers.operators import scalar_like
 

@@ -9,14 +9,12 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
-from compositefl import metrics
+from compositefl.core.vector import Vector
+from compositefl.engine.client import CHUNK, coupled_mean, weighted_loss
+from compositefl.engine.stationarity import prox_point, stationarity
 from compositefl.problem import Coupled
 from compositefl.regularizers.base import Regularizer
-from compositefl.simulation.client import coupled_mean, weighted_loss
 from compositefl.simulation.placement import AXIS, Placed
-from compositefl.vector import Vector
-
-CHUNK = 2048  # samples evaluated at the same time on one device; bounds memory
 
 
 def sum_over_samples(
@@ -60,30 +58,6 @@ def mean_accuracy(accuracy: Callable[[Any, Any], Any], x: Any, test: Any) -> jax
         share = lambda batch, w: accuracy(x, batch) * jnp.sum(w)  # noqa: E731
         return sum_over_samples(share, samples, weight, accuracy.size)
     return sum_over_samples(lambda batch, w: weighted_loss(accuracy, x, batch, w), samples, weight)
-
-
-def prox_point(phi: Regularizer, gamma: Any, x: Vector, gradient: Vector) -> Vector:
-    """x_z = prox_gamma(z) of z = x - gamma grad f(x), where the normal map is measured.
-
-    The normal map needs a pre-prox point, and this one exists for every method.
-    """
-    return Vector(phi.prox((x - gamma * gradient).tree, gamma))
-
-
-def stationarity(
-    phi: Regularizer, gamma: Any, x: Vector, value: Any, gradient: Vector, gradient_z: Vector
-) -> dict[str, Any]:
-    """The metrics of a model x, from f(x) and the gradients at x and at `prox_point`."""
-    z, x_z = x - gamma * gradient, prox_point(phi, gamma, x, gradient)
-    residual = metrics.natural_residual(phi, gamma, x, gradient)
-    return {
-        "psi": value + phi.value(x.tree),
-        "loss": value,
-        "natural_residual_sq": metrics.squared_norm(residual),
-        "normal_map_sq": metrics.squared_norm(metrics.normal_map(gamma, z, x_z, gradient_z)),
-        "zeros": metrics.zero_fraction(x.tree),
-        "hoyer": metrics.hoyer_sparsity(x.tree),
-    }
 
 
 def _evaluate(

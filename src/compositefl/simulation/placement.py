@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from compositefl.engine.client import ClientInfo
+from compositefl.engine.samples import gather
 from compositefl.problem import Problem
-from compositefl.simulation.client import ClientInfo
 
 AXIS = "clients"
 
@@ -72,7 +73,7 @@ def place(problem: Problem, layout: Layout, weights: np.ndarray, dtype: Any) -> 
     buffers, infos, sample_weights = [], [], []
     for hand, device in zip(hands, mesh.devices.flat, strict=True):
         here = [int(c) for c in hand if c >= 0]
-        buffers.append(jax.device_put(problem.gather(here, length, dtype), device))
+        buffers.append(jax.device_put(gather(problem, here, length, dtype), device))
         size = np.array([sizes[c] if c >= 0 else 1 for c in hand], np.int32)
         start = np.zeros(len(hand), np.int32)
         start[: len(here)] = np.cumsum([0, *(sizes[c] for c in here)])[:-1]

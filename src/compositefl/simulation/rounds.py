@@ -15,10 +15,9 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import PartitionSpec as P
 
 from compositefl.algorithms.base import Algorithm
-from compositefl.simulation import exchange
-from compositefl.simulation.client import ClientInfo, Oracle, client_round
-from compositefl.simulation.placement import AXIS, Layout, Placed
-from compositefl.simulation.sampling import (
+from compositefl.core.vector import Vector
+from compositefl.engine.client import ClientInfo, Oracle, client_round
+from compositefl.engine.sampling import (
     Stream,
     lost,
     participants,
@@ -26,11 +25,12 @@ from compositefl.simulation.sampling import (
     straggler_steps,
     trial_key,
 )
-from compositefl.vector import Vector
+from compositefl.simulation import device_sum
+from compositefl.simulation.placement import AXIS, Layout, Placed
 
 
 @dataclass(frozen=True)
-class Crowd:
+class ClientSampling:
     """How many clients there are and how many are drawn in a round."""
 
     clients: int
@@ -49,7 +49,7 @@ class Program:
 
     loss: Callable[[Any, Any], Any]
     layout: Layout
-    crowd: Crowd
+    sampling: ClientSampling
     largest: int  # samples of the largest client
     equal: bool  # all clients hold the same number of samples
     batch_size: int | None
@@ -99,7 +99,7 @@ def weighted_sum(weight: jax.Array, uploads: Any) -> Any:
     return jax.tree.map(leaf_sum, uploads)
 
 
-class Attendance(NamedTuple):
+class Participants(NamedTuple):
     """Who takes part in a round and how far: one row a client of this device."""
 
     times: Any  # how often the client was drawn; 0: it does not take part
@@ -107,14 +107,19 @@ class Attendance(NamedTuple):
     arrived: Any  # its upload reaches the server; None: every upload does
 
 
-def attendance(
-    crowd: Crowd, conditions: Conditions, key: jax.Array, t: Any, info: ClientInfo, steps: Any
-) -> Attendance:
+def draw_participants(
+    sampling: ClientSampling,
+    conditions: Conditions,
+    key: jax.Array,
+    t: Any,
+    info: ClientInfo,
+    steps: Any,
+) -> Participants:
     """Draw the round's participants, stragglers and lost uploads."""
     times = (info.weight > 0).astype(jnp.int32)
-    if not crowd.everyone:
+    if not sampling.everyone:
         at = round_key(key, Stream.PARTICIPANTS, t)
-        draw = participants(at, crowd.clients, crowd.count, crowd.replacement)
+        draw = participants(at, sampling.clients, sampling.count, sampling.replacement)
         times *= draw[info.id]
     arrived = None
     if conditions.dropout is not None:
@@ -123,7 +128,7 @@ def attendance(
     if conditions.stragglers is not None:
         at = round_key(key, Stream.STRAGGLERS, t)
         steps = jax.vmap(lambda i: straggler_steps(at, i, conditions.stragglers, steps))(info.id)
-    return Attendance(times, steps, arrived)
+    return Participants(times, steps, arrived)
 
 
 def one_round(
@@ -146,7 +151,7 @@ def one_round(
     info = placed.info
     message = algorithm.broadcast(server)
     steps = algorithm.draw_steps(round_key(key, Stream.SHARED, t))
-    present = attendance(program.crowd, conditions, key, t, info, steps)
+    present = draw_participants(program.sampling, conditions, key, t, info, steps)
     oracle = partial(
         Oracle,
         program.loss,
@@ -190,7 +195,7 @@ def one_round(
 
 
 def mean_over_clients(
-    total: Any, info: ClientInfo, present: Attendance, seat: Any
+    total: Any, info: ClientInfo, present: Participants, seat: Any
 ) -> tuple[Any, jax.Array]:
     """The weighted mean over the clients of all devices, from this device's weighted sum.
 
@@ -199,12 +204,16 @@ def mean_over_clients(
     """
     weight = jnp.sum(info.weight * present.times.astype(info.weight.dtype))
     packed, unpack = ravel_pytree((total, weight))
-    total, weight = unpack(exchange.total(packed, seat))
+    total, weight = unpack(device_sum.total(packed, seat))
     return jax.tree.map(lambda a: a / weight.astype(a.dtype), total), weight
 
 
 def visit(
-    program: Program, work: Callable[..., Any], clients: Any, info: ClientInfo, present: Attendance
+    program: Program,
+    work: Callable[..., Any],
+    clients: Any,
+    info: ClientInfo,
+    present: Participants,
 ) -> tuple[Any, Any, Any]:
     """Let the present clients work: (weighted sum of the uploads that arrive, states, steps).
 
@@ -214,7 +223,7 @@ def visit(
     rows, block = program.layout.rows, program.block
     reliable = present.arrived is None
 
-    def batch(states: Any, info: ClientInfo, here: Attendance) -> Any:
+    def batch(states: Any, info: ClientInfo, here: Participants) -> Any:
         over = (0, 0, 0 if jnp.ndim(here.steps) else None)  # steps differ only with stragglers
         uploads, new, taken = jax.vmap(work, in_axes=over)(states, info, here.steps)
         counted = here.times if reliable else here.times * here.arrived
@@ -223,7 +232,7 @@ def visit(
         total = weighted_sum(info.weight * counted.astype(info.weight.dtype), uploads)
         return total, new, jnp.sum(jnp.where(here.times > 0, taken, 0), dtype=jnp.int32)
 
-    if program.crowd.everyone and block >= rows:
+    if program.sampling.everyone and block >= rows:
         return batch(clients, info, present)
 
     # Only the present rows, `block` at a time: this bounds memory and skips the absent.

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from compositefl.errors import (
+from compositefl.core.errors import (
     CompositeFLError,
     require_integer,
     require_nonnegative,

@@ -10,14 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from compositefl.errors import CompositeFLError, require_integer, require_positive
-from compositefl.metrics import normal_map, squared_norm
+from compositefl.core.errors import CompositeFLError, require_integer, require_positive
+from compositefl.core.vector import Vector, squared_norm
+from compositefl.engine.metrics import normal_map
 from compositefl.problem import Problem
 from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.elementary import Zero
 from compositefl.theory.base import Constants
 from compositefl.theory.probe import Probe, Statistics, normal_like
-from compositefl.vector import Vector
 
 SAFE = 0.9  # share of 1/(L + rho) taken as step: L is a lower bound
 HALVINGS = 20  # of the step, when psi rises

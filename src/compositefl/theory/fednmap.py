@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
-from compositefl.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError
 from compositefl.theory.base import Constants, Setting, StepSizes, Theorem, above
 
 

@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from compositefl.errors import CompositeFLError
-from compositefl.metrics import squared_norm
+from compositefl.core.errors import CompositeFLError
+from compositefl.core.vector import Vector, squared_norm
+from compositefl.engine.client import weighted_loss
+from compositefl.engine.samples import gather
 from compositefl.problem import Problem
 from compositefl.regularizers.base import Regularizer
-from compositefl.simulation.client import weighted_loss
-from compositefl.vector import Vector
 
 CHUNK = 512  # samples of a client worked on at the same time
 WORKING_SET = 2**22  # numbers that one array over a block of clients may hold
@@ -50,7 +50,7 @@ class Probe:
         self.seed = seed
         total = int(problem.sizes.sum())
         self.samples = jax.tree.map(
-            jnp.asarray, problem.gather(range(len(problem.sizes)), total, self.dtype)
+            jnp.asarray, gather(problem, range(len(problem.sizes)), total, self.dtype)
         )
         self.starts = np.concatenate([[0], np.cumsum(problem.sizes)[:-1]])
         self.clients = jnp.asarray(self.starts, jnp.int32), jnp.asarray(self.sizes, jnp.int32)

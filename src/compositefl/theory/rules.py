@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from compositefl.algorithms.base import Algorithm
-from compositefl.errors import CompositeFLError, unknown_name
+from compositefl.core.errors import CompositeFLError, unknown_name
 from compositefl.problem import Problem
 from compositefl.regularizers.base import Regularizer
 from compositefl.theory import fednmap, fedprox, za1

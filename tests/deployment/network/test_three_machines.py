@@ -14,7 +14,7 @@ from sklearn.datasets import load_breast_cancer
 
 import compositefl as cfl
 from compositefl.deployment import Federation
-from compositefl.result import named_leaves
+from compositefl.solve.result import named_arrays
 from deployment_cases import simulate
 
 pytest.importorskip("nvflare", reason="needs pip install 'compositefl[deploy]'")
@@ -179,7 +179,7 @@ def test_the_tutorial_on_three_machines(machines, tmp_path):
         for part, _ in data.values()
     ]
     federation = Federation.read(centre / "federation.toml")
-    expected = named_leaves(simulate(federation, samples).params)
+    expected = named_arrays(simulate(federation, samples).params)
     network = load_file(outcome / "model.safetensors")
     assert network.keys() == expected.keys()
     assert max(np.abs(network[name] - expected[name]).max() for name in expected) < 1e-5

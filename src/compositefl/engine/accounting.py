@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from compositefl.algorithms.base import Algorithm, message_bytes
-from compositefl.component import component, replace, static
+from compositefl.algorithms.base import Algorithm
+from compositefl.core.component import component, replace, static
+from compositefl.core.trees import tree_bytes
+from compositefl.core.vector import Vector
 from compositefl.regularizers.base import Regularizer
-from compositefl.vector import Vector
 
 
 class RoundCost(NamedTuple):
@@ -28,6 +29,16 @@ class RoundCost(NamedTuple):
     def prox_client(self) -> int:
         """Prox evaluations of a client in a round."""
         return self.prox_visit + self.steps * self.prox_step
+
+    def so_far(self, rounds: int, visits: int, steps: int) -> dict[str, int]:
+        """Columns of the history after so many rounds, visits of clients and local steps."""
+        return {
+            "gradients": visits * self.gradients_visit + steps * self.gradients_step,
+            "prox_clients": visits * self.prox_visit + steps * self.prox_step,
+            "prox_server": rounds * self.prox_server,
+            "bytes_up": visits * self.bytes_up,
+            "bytes_down": visits * self.bytes_down,
+        }
 
 
 class _Counter:
@@ -90,9 +101,9 @@ def round_cost(algorithm: Algorithm, x0: Any) -> RoundCost:
     start = jax.eval_shape(lambda: Vector(x0))
     message, upload = jax.eval_shape(trace, start)
     # The mean of the full gradients takes an exchange of its own before the local steps.
-    opening = message_bytes(start) if "mean_full_gradient" in algorithm.needs else 0
+    opening = tree_bytes(start) if "mean_full_gradient" in algorithm.needs else 0
     return RoundCost(
-        bytes_down=message_bytes(message) + opening,
+        bytes_down=tree_bytes(message) + opening,
         bytes_up=algorithm.upload_bytes(upload) + opening,
         prox_visit=counts["begin"] + counts["finish"],
         prox_step=counts["query"] + counts["step"],

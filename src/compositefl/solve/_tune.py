@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 
 from compositefl.algorithms.base import Algorithm
-from compositefl.component import replace
-from compositefl.errors import CompositeFLError, is_concrete, require_integer
-from compositefl.options import Options
+from compositefl.core.component import replace
+from compositefl.core.errors import CompositeFLError, is_concrete, require_integer
 from compositefl.problem import Problem
 from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.elementary import Zero
-from compositefl.sweep import run_all
+from compositefl.solve._sweep import run_all
+from compositefl.solve.options import Options
 
 TUNED = ("local_lr", "lr", "gamma", "eta")  # numbers whose best value depends on the problem
 LARGER_IS_BETTER = ("accuracy", "zeros", "hoyer")

@@ -13,11 +13,11 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import compositefl as cfl
-from compositefl.simulation import exchange
+from compositefl.simulation import device_sum
 from compositefl.simulation.placement import AXIS, device_mesh
 
 pytestmark = pytest.mark.skipif(
-    len(jax.devices()) < 2 or not exchange.available(), reason="one core or no C compiler"
+    len(jax.devices()) < 2 or not device_sum.available(), reason="one core or no C compiler"
 )
 ALGORITHM = cfl.FedNMap(gamma=4.0, local_steps=3, local_lr=0.1)
 
@@ -36,7 +36,7 @@ def on_devices(work, x, seats):
 
 def many_sums(x, seat):
     """A hundred sums one after the other, each over the last one's result."""
-    one = lambda i, x: x - 0.3 * jnp.sin(exchange.total(x, seat) + i)  # noqa: E731
+    one = lambda i, x: x - 0.3 * jnp.sin(device_sum.total(x, seat) + i)  # noqa: E731
     return lax.fori_loop(0, 100, one, x)
 
 
@@ -48,7 +48,7 @@ def test_is_the_sum_of_xla(dtype, runs, numbers):
         x = np.random.default_rng(0).normal(size=(len(jax.devices()), runs, numbers)).astype(dtype)
         work = lambda x, seat: jax.vmap(many_sums, in_axes=(0, None))(x, seat)  # noqa: E731
         reference = on_devices(work, x, None)
-        with exchange.table(device_mesh()) as seats:
+        with device_sum.table(device_mesh()) as seats:
             assert seats is not None
             ours = on_devices(work, x, seats)
     assert ours.dtype == reference.dtype
@@ -64,12 +64,12 @@ def test_waits_for_a_slow_core():
         def one(i, x):
             turns = jnp.where((lax.axis_index(AXIS) + i) % 2 == 0, 100_000, 1)
             slow = lax.fori_loop(0, turns, lambda _, y: jnp.sin(y) + 1, x)
-            return exchange.total(slow, seat)
+            return device_sum.total(slow, seat)
 
         return lax.fori_loop(0, 20, one, x)
 
     x = np.ones((len(jax.devices()), 2), np.float32)
-    with exchange.table(device_mesh()) as seats:
+    with device_sum.table(device_mesh()) as seats:
         ours = on_devices(work, x, seats)
     np.testing.assert_array_equal(ours, on_devices(work, x, None))
 
@@ -82,7 +82,7 @@ def solve(problem, **options):
 @pytest.mark.parametrize("options", [{}, {"participation": 0.5}, {"dtype": "float64"}], ids=str)
 def test_runs_are_those_with_the_sum_of_xla(network_problem, monkeypatch, options):
     ours = solve(network_problem, devices=2, **options)
-    monkeypatch.setattr(exchange, "available", lambda: False)
+    monkeypatch.setattr(device_sum, "available", lambda: False)
     theirs = solve(network_problem, devices=2, **options)
     jax.tree.map(np.testing.assert_array_equal, ours.params, theirs.params)
 
@@ -106,10 +106,10 @@ def test_two_runs_at_once(network_problem):
 
 def test_a_program_cut_short_keeps_its_table():
     mesh = device_mesh()
-    with pytest.raises(KeyboardInterrupt), exchange.table(mesh) as seats:
+    with pytest.raises(KeyboardInterrupt), device_sum.table(mesh) as seats:
         raise KeyboardInterrupt
-    assert exchange.abandoned[-1].seats is seats  # the program may still write there
-    with exchange.table(mesh) as others:
+    assert device_sum.abandoned[-1].seats is seats  # the program may still write there
+    with device_sum.table(mesh) as others:
         assert others is not seats
 
 
@@ -119,13 +119,13 @@ import os
 import numpy as np
 os.sched_getaffinity = lambda process: range(4)
 import compositefl as cfl
-from compositefl.simulation import exchange
+from compositefl.simulation import device_sum
 samples = np.random.default_rng(0).normal(size=(8, 6, 3)).astype("float32")
 loss = lambda x, batch: ((batch @ x) ** 2).mean() - batch.mean(0) @ x
 problem = cfl.Problem(loss, np.zeros(3, "float32"), list(samples))
 algorithm = cfl.FedNMap(gamma=1.0, local_steps=2, local_lr=0.1)
 result = cfl.minimize(problem, cfl.L1(0.01), algorithm, rounds=50, progress=False)
-print(exchange.available(), *result.params)
+print(device_sum.available(), *result.params)
 """
 
 

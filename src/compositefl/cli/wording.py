@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from compositefl.cli.settings import Settings, option_name
-from compositefl.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError
 
 # Words of the library that read differently on the command line.
 WORDING = {

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, dataclass_transform
 
 import jax
 
-from compositefl.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError
 
 _STATIC = "compositefl_static"
 T = TypeVar("T")

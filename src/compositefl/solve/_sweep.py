@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 
 from compositefl.algorithms.base import Algorithm
-from compositefl.component import replace
-from compositefl.errors import CompositeFLError, require_integer
-from compositefl.minimize import minimize
-from compositefl.options import Options
+from compositefl.core.component import replace
+from compositefl.core.errors import CompositeFLError, require_integer
 from compositefl.problem import Problem
 from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.elementary import Zero
-from compositefl.run import Run
+from compositefl.solve._minimize import minimize
+from compositefl.solve.options import Options
+from compositefl.solve.run import Run
 
 PREFIX = "regularizer."
 

@@ -12,9 +12,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from compositefl.core.errors import CompositeFLError, require_integer, require_positive
 from compositefl.data import synthetic as synthetic_data
 from compositefl.data.samples import sample_count, take
-from compositefl.errors import CompositeFLError, require_integer, require_positive
 
 
 class Partition(Sequence[Any]):

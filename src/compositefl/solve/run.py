@@ -15,26 +15,18 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from compositefl import checkpoint as checkpoints
-from compositefl.accounting import round_cost
 from compositefl.algorithms.base import Algorithm
-from compositefl.checkpoint import Checkpoint
-from compositefl.options import Options
+from compositefl.engine.accounting import round_cost
+from compositefl.engine.stationarity import METRICS
 from compositefl.problem import Problem
-from compositefl.simulation.engine import Simulation
 from compositefl.simulation.loop import LoopSimulation
 from compositefl.simulation.memory import give_back
 from compositefl.simulation.rounds import Conditions
+from compositefl.simulation.simulation import Simulation
+from compositefl.solve import checkpoint as checkpoints
+from compositefl.solve.checkpoint import Checkpoint
+from compositefl.solve.options import Options
 
-METRICS = (  # columns of the history, in this order
-    "psi",
-    "loss",
-    "natural_residual_sq",
-    "normal_map_sq",
-    "zeros",
-    "hoyer",
-    "accuracy",
-)
 PATIENCE = 0.5  # seconds of rounds between two looks at Ctrl-C and the progress bar
 CHECKPOINT_EVERY = 30.0  # seconds between two checkpoints, the last one apart
 
@@ -157,14 +149,7 @@ class Run:
         for run, (trial, (visits, steps)) in enumerate(zip(self.trials, work, strict=True)):
             row: dict[str, float] = {"round": simulation.round, "run": run, "trial": trial}
             row |= {name: float(measured[name][run]) for name in METRICS if name in measured}
-            row |= {
-                "gradients": visits * cost.gradients_visit + steps * cost.gradients_step,
-                "prox_clients": visits * cost.prox_visit + steps * cost.prox_step,
-                "prox_server": simulation.round * cost.prox_server,
-                "bytes_up": visits * cost.bytes_up,
-                "bytes_down": visits * cost.bytes_down,
-                "seconds": self.seconds,
-            }
+            row |= cost.so_far(simulation.round, visits, steps) | {"seconds": self.seconds}
             self.history.append(row)
 
     def _save(self) -> None:

@@ -11,10 +11,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from compositefl.algorithms.base import Algorithm
-from compositefl.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError
+from compositefl.core.vector import Vector
+from compositefl.engine.sampling import Stream, minibatch, round_key
 from compositefl.problem import Coupled
-from compositefl.simulation.sampling import Stream, minibatch, round_key
-from compositefl.vector import Vector
+
+CHUNK = 2048  # samples evaluated at the same time on one device; bounds memory
 
 
 class ClientInfo(NamedTuple):
@@ -119,7 +121,7 @@ class Oracle(NamedTuple):
         return loss, Vector(gradient)
 
 
-def answer(algorithm: Algorithm, oracle: Any, points: Any, l: Any) -> Any:
+def gradients_at(algorithm: Algorithm, oracle: Any, points: Any, l: Any) -> Any:
     """What the oracle says at the points of the l-th query, as `algorithm.step` wants it."""
     at = 0 if algorithm.one_minibatch else l
     return jax.tree.map(
@@ -144,7 +146,7 @@ def client_round(
 
     def local_step(carry: Any) -> Any:
         l, local = carry
-        answers = answer(algorithm, oracle, algorithm.query(local, l), l)
+        answers = gradients_at(algorithm, oracle, algorithm.query(local, l), l)
         return l + 1, algorithm.step(local, answers, l)
 
     def goes_on(carry: Any) -> Any:

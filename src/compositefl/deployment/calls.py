@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from compositefl.core.errors import CompositeFLError
+from compositefl.core.trees import tree_bytes
 from compositefl.deployment.federation import Federation
 from compositefl.deployment.messages import (
     SLACK,
@@ -12,13 +14,11 @@ from compositefl.deployment.messages import (
     NotFinite,
     decode,
     encode,
-    tree_bytes,
     unpack,
     value,
 )
 from compositefl.deployment.roster import Roster
 from compositefl.deployment.transport import Failure, Transport
-from compositefl.errors import CompositeFLError
 
 Report = Callable[[dict[str, Any]], None]
 LARGEST = 2**53  # of the plain numbers that a site may send

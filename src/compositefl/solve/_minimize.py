@@ -10,16 +10,16 @@ import numpy as np
 import pandas as pd
 
 from compositefl.algorithms.base import Algorithm, wants_theory
-from compositefl.component import replace
-from compositefl.errors import require_integer
-from compositefl.options import Options
+from compositefl.core.component import replace
+from compositefl.core.errors import require_integer
+from compositefl.core.vector import unwrap
 from compositefl.problem import Problem
 from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.elementary import Zero
-from compositefl.result import Result
-from compositefl.run import Run
+from compositefl.solve.options import Options
+from compositefl.solve.result import Result
+from compositefl.solve.run import Run
 from compositefl.theory import Constants, note_outside, with_theory_steps
-from compositefl.vector import unwrap
 
 CHOSEN = ("local_lr", "server_lr", "gamma", "eta")  # by a theorem, not by the user
 

@@ -6,13 +6,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from compositefl.core.vector import Vector, squared_norm
 from compositefl.regularizers.base import Regularizer
-from compositefl.vector import Vector
-
-
-def squared_norm(x: Vector) -> jax.Array:
-    """||x||^2."""
-    return jnp.sum(jnp.stack([jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(x)]))
 
 
 def natural_residual(regularizer: Regularizer, gamma: Any, x: Vector, gradient: Vector) -> Vector:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -48,7 +49,7 @@ class Vector:
 
     def zeros(self) -> "Vector":
         """The zero vector of the same structure."""
-        return self.map(lambda leaf: jax.numpy.zeros_like(leaf))
+        return self.map(lambda leaf: jnp.zeros_like(leaf))
 
     def __repr__(self) -> str:
         return f"Vector({self.tree!r})"
@@ -59,6 +60,11 @@ class Vector:
     @classmethod
     def tree_unflatten(cls, aux: None, children: Any) -> "Vector":
         return cls(*children)
+
+
+def squared_norm(x: Vector) -> jax.Array:
+    """||x||^2."""
+    return jnp.sum(jnp.stack([jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(x)]))
 
 
 def unwrap(state: Any) -> Any:

@@ -28,7 +28,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from platformdirs import user_cache_dir
 
-from compositefl._setup import available_cores
+from compositefl.configuration import available_cores
 from compositefl.simulation.placement import AXIS
 
 LINE = 64  # bytes of a cache line

@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pandas as pd
 from safetensors.numpy import save as safetensors
+
+from compositefl.core.trees import named_leaves
+from compositefl.core.types import Params
 
 
 @dataclass(frozen=True)
@@ -37,15 +39,11 @@ class Result:
         folder.mkdir(parents=True, exist_ok=True)
         self.history.to_csv(folder / "history.csv", index=False)
         # Written as bytes: safetensors' own file writer makes a file that only its owner can read.
-        (folder / "model.safetensors").write_bytes(safetensors(named_leaves(self.params)))
+        (folder / "model.safetensors").write_bytes(safetensors(named_arrays(self.params)))
         summary = {**self.config, "rounds_run": self.rounds, "stopped": self.stopped}
         (folder / "config.json").write_text(json.dumps(summary, indent=2) + "\n")
 
 
-def named_leaves(tree: Any) -> dict[str, np.ndarray]:
-    """The arrays of a pytree under names like "dense0/kernel"."""
-    named = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
-        named[name or "params"] = np.ascontiguousarray(leaf)
-    return named
+def named_arrays(params: Params) -> dict[str, np.ndarray]:
+    """The arrays of a model under the names that files give them."""
+    return {name or "params": np.ascontiguousarray(leaf) for name, leaf in named_leaves(params)}

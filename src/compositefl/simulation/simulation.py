@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +12,9 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from compositefl.algorithms.base import Algorithm
-from compositefl.problem import Problem
-from compositefl.simulation import exchange
+from compositefl.core.trees import as_numbers, floats_to
+from compositefl.problem import DataIdentity, Problem
+from compositefl.simulation import device_sum
 from compositefl.simulation.evaluation import evaluate
 from compositefl.simulation.memory import make_room
 from compositefl.simulation.placement import (
@@ -26,20 +28,18 @@ from compositefl.simulation.placement import (
 )
 from compositefl.simulation.rounds import (
     RELIABLE,
+    ClientSampling,
     Conditions,
-    Crowd,
     Program,
     RunState,
     Work,
     initial_state,
     run_rounds,
 )
+from compositefl.simulation.working_set import WORKING_SET, even_block, working_numbers
 
-# Numbers that the largest arrays of all clients worked on at the same time may hold on one device:
-# with a handful of such arrays in float32, what a core's own cache keeps. Clients and runs beyond
-# it wait their turn, which bounds the working memory and saves time: 0.85 of a round of the
-# 784-32-10 network, 0.6 of one of the convolutional network of FedCanon.
-WORKING_SET = 2**17
+# Data on the devices, one copy of each, for the next simulation of the same data.
+PLACED: WeakKeyDictionary[DataIdentity, tuple[Any, Placed]] = WeakKeyDictionary()
 
 
 class Simulation:
@@ -73,11 +73,11 @@ class Simulation:
         clients = len(problem.sizes)
         mesh = device_mesh(min(devices or len(jax.devices()), clients))
         self.layout = lay_out(problem.sizes, mesh)
-        rows, size = self.layout.rows, problem.working_numbers(batch_size)
+        rows, size = self.layout.rows, working_numbers(problem, batch_size)
         self.program = Program(
             loss=problem.loss,
             layout=self.layout,
-            crowd=Crowd(clients, count, replacement),
+            sampling=ClientSampling(clients, count, replacement),
             largest=int(problem.sizes.max()),
             equal=bool(np.all(problem.sizes == problem.sizes[0])),
             batch_size=batch_size,
@@ -168,12 +168,14 @@ class Simulation:
         self.round = round_
 
     def _placed(self, weights: np.ndarray) -> Placed:
-        """The problem's data on the devices; a problem keeps it for the next simulation."""
+        """The problem's data on the devices."""
         key = (self.layout, self.dtype, weights.tobytes())
-        if key not in self.problem.placed:
-            self.problem.placed.clear()  # one copy only
-            self.problem.placed[key] = place(self.problem, self.layout, weights, self.dtype)
-        return self.problem.placed[key]
+        known, placed = PLACED.get(self.problem.data, (None, None))
+        if placed is None or known != key:
+            PLACED.pop(self.problem.data, None)  # one copy only
+            placed = place(self.problem, self.layout, weights, self.dtype)
+            PLACED[self.problem.data] = key, placed
+        return placed
 
     def _test(self) -> Any:
         """The test set cut over the devices, with the weight of each sample."""
@@ -185,19 +187,13 @@ class Simulation:
         padded = -(-length // mesh.size) * mesh.size
 
         def put(a: Any) -> jax.Array:
-            a = np.asarray(a)
-            a = a.astype(self.dtype) if np.issubdtype(a.dtype, np.floating) else a
+            a = floats_to(self.dtype, a)
             # Padding has weight 0; it is real samples, because a coupled accuracy sees it.
             return jax.device_put(np.resize(a, (padded, *a.shape[1:])), sharding)
 
         weight = np.zeros(padded, self.dtype)
         weight[:length] = 1.0 / length
         return jax.tree.map(put, self.problem.test), put(weight)
-
-
-def even_block(rows: int, most: int) -> int:
-    """The size of the fewest blocks of at most `most` rows, all about equally full."""
-    return -(-rows // -(-rows // max(1, most)))
 
 
 class Group:
@@ -208,18 +204,15 @@ class Group:
         self.size = len(algorithms)
         mesh, dtype = sim.layout.mesh, sim.dtype
 
-        def stack(*values: Any) -> np.ndarray:
-            whole = all(isinstance(v, (int, np.integer)) for v in values)
-            return np.asarray(values, np.int32 if whole else dtype)
-
-        self.algorithms = replicated(mesh, jax.tree.map(stack, *algorithms))
+        numbers = jax.tree.map(partial(as_numbers, dtype), *algorithms)
+        self.algorithms = replicated(mesh, numbers)
         self.trials = replicated(mesh, np.asarray(trials, np.int32))
         server, clients = _initial(sim.layout, self.algorithms, sim.problem.start(dtype))
         self.state = RunState(server, clients, replicated(mesh, np.full(self.size, -1, np.int32)))
         self.work = Work(np.zeros(self.size, int), np.zeros(self.size, int))
 
     def advance(self, start: int, stop: int) -> None:
-        with exchange.table(self.sim.layout.mesh) as seats:
+        with device_sum.table(self.sim.layout.mesh) as seats:
             self.state, made = run_rounds(
                 self.sim.program,
                 self.sim.placed,

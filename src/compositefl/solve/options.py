@@ -8,9 +8,9 @@ import jax
 import numpy as np
 
 from compositefl.algorithms.base import Algorithm, wants_theory
-from compositefl.errors import CompositeFLError, require_integer, require_positive
+from compositefl.core.errors import CompositeFLError, require_integer, require_positive
+from compositefl.core.vector import Vector
 from compositefl.problem import Problem
-from compositefl.vector import Vector
 
 
 @dataclass(frozen=True)

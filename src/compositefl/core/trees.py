@@ -1,0 +1,64 @@
+"""What several rooms need of pytrees: names, sizes, types, weighted means."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from compositefl.core.types import PyTree
+from compositefl.core.vector import unwrap
+
+
+def named_leaves(tree: PyTree) -> list[tuple[str, Any]]:
+    """The leaves with their path names, such as "dense0/kernel"."""
+    leaves = jax.tree_util.tree_leaves_with_path(unwrap(tree))
+    return [(jax.tree_util.keystr(p, simple=True, separator="/"), leaf) for p, leaf in leaves]
+
+
+def tree_bytes(tree: PyTree) -> int:
+    """Bytes of all arrays, from their shapes."""
+    return sum(int(np.prod(a.shape)) * np.dtype(a.dtype).itemsize for a in jax.tree.leaves(tree))
+
+
+def floats_to(dtype: Any, array: Any) -> np.ndarray:
+    """A NumPy array with its floating-point numbers in the type of a run; others stay."""
+    array = np.asarray(array)
+    return array.astype(dtype) if np.issubdtype(array.dtype, np.floating) else array
+
+
+def as_numbers(dtype: Any, *values: Any) -> np.ndarray:
+    """Hyper-parameters of several runs as one array: whole numbers as int32, others as `dtype`."""
+    whole = all(isinstance(v, (int, np.integer)) for v in values)
+    return np.asarray(values, np.int32 if whole else dtype)
+
+
+def as_number(dtype: Any, value: Any) -> np.ndarray:
+    """A hyper-parameter as an array: a whole number as int32, any other as `dtype`."""
+    return as_numbers(dtype, value)[0]
+
+
+class WeightedMean:
+    """sum w_i tree_i / sum w_i, added one after the other."""
+
+    def __init__(self) -> None:
+        self.total: PyTree = None
+        self.weight = 0.0
+
+    def add(self, weight: Any, tree: PyTree) -> None:
+        part = jax.tree.map(lambda a: a * a.dtype.type(weight), tree)
+        self.total = part if self.total is None else jax.tree.map(np.add, self.total, part)
+        self.weight += float(weight)
+
+    def value(self) -> PyTree:
+        return jax.tree.map(
+            lambda a: np.asarray(a / a.dtype.type(self.weight), a.dtype), self.total
+        )
+
+
+def weighted_mean(trees: Sequence[PyTree], weights: Sequence[float]) -> PyTree:
+    """sum w_i tree_i / sum w_i."""
+    mean = WeightedMean()
+    for weight, tree in zip(weights, trees, strict=True):
+        mean.add(weight, tree)
+    return mean.value()

@@ -1,0 +1,133 @@
+"""One client's part of a round for a loss outside JAX, such as a PyTorch module's, in Python.
+
+The equations are the algorithm's own, compiled one by one. Minibatches are drawn with the keys of
+the compiled rounds, so both follow the same trajectory. The simulation of such losses and the sites
+of a network share what is here.
+"""
+
+import operator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from compositefl.algorithms.base import Algorithm
+from compositefl.core.vector import Vector
+from compositefl.engine.client import CHUNK, gradients_at
+from compositefl.engine.sampling import minibatch
+from compositefl.problem import Coupled, External
+
+
+def parts(loss: External | Coupled, size: int) -> Iterator[tuple[np.ndarray, float]]:
+    """(rows, share) of the batches whose mean is the mean over `size` samples."""
+    if isinstance(loss, Coupled):
+        count = -(-size // loss.size)
+        for j in range(count):
+            first = min(max(size - loss.size, 0), j * loss.size)
+            yield (first + np.arange(loss.size)) % size, 1 / count
+        return
+    for first in range(0, size, CHUNK):  # bounds memory
+        rows = np.arange(first, min(size, first + CHUNK))
+        yield rows, len(rows) / size
+
+
+def mean_over_parts(function: Callable[[Any], Any], loss: Any, samples: Any) -> Any:
+    """The mean over samples of a function that is a mean over a batch, in the parts of `loss`."""
+    total = None
+    for rows, share in parts(loss, len(jax.tree.leaves(samples)[0])):
+        part = jax.tree.map(lambda a, share=share: a * share, function(take(samples, rows)))
+        total = part if total is None else jax.tree.map(operator.add, total, part)
+    return total
+
+
+def full_mean(loss: External | Coupled, params: Any, samples: Any) -> tuple[Any, Any]:
+    """Mean of a loss over all samples, and its gradient."""
+    return mean_over_parts(partial(external(loss).value_and_gradient, params), loss, samples)
+
+
+def mean_value(function: External | Coupled, params: Any, samples: Any) -> float:
+    """Mean of an accuracy over all samples."""
+    return float(mean_over_parts(partial(external(function), params), function, samples))
+
+
+def take(samples: Any, rows: np.ndarray) -> Any:
+    return jax.tree.map(lambda a: a[rows], samples)
+
+
+def external(loss: External | Coupled) -> External:
+    """The function itself, whether coupled or not."""
+    return loss.function if isinstance(loss, Coupled) else loss  # type: ignore[return-value]
+
+
+class LoopOracle(NamedTuple):
+    """One client's gradients in one round."""
+
+    loss: External | Coupled
+    batch_size: int | None  # None: full gradients
+    key: jax.Array  # of the round's minibatches
+    client: int
+    samples: Any  # the client's own, numpy arrays
+
+    def full(self, point: Vector) -> tuple[Any, Vector]:
+        """Mean loss and gradient over all samples of the client."""
+        value, gradient = full_mean(self.loss, jax.device_get(point.tree), self.samples)
+        return value, Vector(gradient)
+
+    def __call__(self, point: Vector, step: int) -> tuple[Any, Vector]:
+        """Loss and gradient for a local step: of its minibatch, or of all samples."""
+        if self.batch_size is None:
+            return self.full(point)
+        size = np.int32(len(jax.tree.leaves(self.samples)[0]))
+        draws = _minibatch(self.key, np.int32(self.client), np.int32(step), self.batch_size, size)
+        batch = take(self.samples, np.asarray(draws))
+        value, gradient = external(self.loss).value_and_gradient(jax.device_get(point.tree), batch)
+        return value, Vector(gradient)
+
+
+def client_round(
+    algorithm: Algorithm,
+    oracle: LoopOracle,
+    steps: int,
+    message: Any,
+    state: Any,
+    extras: dict[str, Any],
+) -> tuple[Any, Any, int]:
+    """(upload, new private state, local steps taken), as `simulation.client.client_round`."""
+    if "full_gradient" in algorithm.needs:
+        extras = extras | {"full_gradient": oracle.full(anchor(algorithm, message))[1]}
+    local, points = _begin(algorithm, message, state, extras)
+    l = 0
+    while l < steps and not (algorithm.stops_early and _finished(algorithm, local)):
+        answers = gradients_at(algorithm, oracle, points, l)
+        local, points = _step(algorithm, local, answers, np.int32(l))
+        l += 1
+    upload, new = _finish(algorithm, local, np.int32(l))
+    return upload, new, l
+
+
+def _compiled(name: str) -> Callable[..., Any]:
+    """A method of an algorithm, compiled once for each class and shape."""
+    return jax.jit(lambda algorithm, *arguments: getattr(algorithm, name)(*arguments))
+
+
+@jax.jit
+def _begin(algorithm: Algorithm, message: Any, client: Any, extras: dict[str, Any]) -> Any:
+    """The local state, and where the first gradient is wanted."""
+    local = algorithm.begin(message, client, **extras)
+    return local, algorithm.query(local, jnp.int32(0))
+
+
+@jax.jit
+def _step(algorithm: Algorithm, local: Any, answers: Any, l: Any) -> Any:
+    """The local state after step l, and where the next gradient is wanted."""
+    local = algorithm.step(local, answers, l)
+    return local, algorithm.query(local, l + 1)
+
+
+broadcast, anchor = _compiled("broadcast"), _compiled("anchor")
+_finish, _finished = _compiled("finish"), _compiled("finished")
+update, model = _compiled("update"), _compiled("model")
+_minibatch = jax.jit(minibatch, static_argnums=3)

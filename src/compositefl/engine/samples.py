@@ -1,0 +1,34 @@
+"""Clients' samples as arrays that an engine can put on a device."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from compositefl.core.types import Batch
+from compositefl.problem import Problem
+
+
+def gather(problem: Problem, clients: Sequence[int], length: int, dtype: Any) -> Batch:
+    """The samples of some clients one after the other, zero-padded to `length` rows."""
+    leaves, structure = jax.tree.flatten(problem.clients[clients[0] if clients else 0])
+    out = []
+    for leaf in map(np.asarray, leaves):
+        kind = dtype if np.issubdtype(leaf.dtype, np.floating) else leaf.dtype
+        out.append(_aligned_zeros((length, *leaf.shape[1:]), kind))
+    at = 0
+    for client in clients:
+        size = int(problem.sizes[client])
+        for target, leaf in zip(out, jax.tree.leaves(problem.clients[client]), strict=True):
+            target[at : at + size] = leaf
+        at += size
+    return jax.tree.unflatten(structure, out)
+
+
+def _aligned_zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Zeros at an address that lets JAX take the memory over instead of copying it."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = np.zeros(size + 64, np.uint8)
+    skip = -memory.ctypes.data % 64
+    return memory[skip : skip + size].view(dtype).reshape(shape)

@@ -1,0 +1,53 @@
+"""How many clients and runs a device works on at the same time."""
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import jaxprs_in_params
+
+from compositefl.problem import Coupled, Problem
+
+# Numbers that the largest arrays of all clients worked on at the same time may hold on one device:
+# with a handful of such arrays in float32, what a core's own cache keeps. Clients and runs beyond
+# it wait their turn, which bounds the working memory and saves time: 0.85 of a round of the
+# 784-32-10 network, 0.6 of one of the convolutional network of FedCanon.
+WORKING_SET = 2**17
+
+
+def working_numbers(problem: Problem, batch_size: int | None) -> int:
+    """How many numbers the largest array holds in one client's gradient of a minibatch.
+
+    At least the parameters; the layers' outputs in a network of convolutions.
+    """
+    samples = batch_size or int(problem.sizes.max())
+    if isinstance(problem.loss, Coupled):
+        samples = min(samples, problem.loss.size)
+
+    def like(shape: tuple[int, ...], leaf: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, leaf.dtype)
+
+    params = jax.tree.map(lambda a: like(a.shape, a), problem.params)
+    batch = jax.tree.map(
+        lambda a: like((samples, *a.shape[1:]), a), jax.tree.map(np.asarray, problem.clients[0])
+    )
+    gradient = jax.make_jaxpr(jax.grad(problem.loss))(params, batch)
+    return max(problem.parameter_count, _largest_array(gradient.jaxpr))
+
+
+def even_block(rows: int, most: int) -> int:
+    """The size of the fewest blocks of at most `most` rows, all about equally full."""
+    return -(-rows // -(-rows // max(1, most)))
+
+
+def _largest_array(program: Any) -> int:
+    """Numbers in the largest array that a traced function or one that it calls computes."""
+    largest = 0
+    for equation in program.eqns:
+        inner = list(jaxprs_in_params(equation.params))
+        if inner:
+            largest = max(largest, *map(_largest_array, inner))
+        else:
+            sizes = (getattr(out.aval, "size", 0) for out in equation.outvars)
+            largest = max(largest, *sizes)
+    return largest

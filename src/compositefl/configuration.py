@@ -1,11 +1,80 @@
-"""Settings of JAX that must be made before its first computation."""
+"""Settings of the process: devices, threads, caches, waiting. Most must precede JAX's start.
+
+Importing the package applies the defaults below and what the environment says;
+`compositefl.configure` changes them. docs/configuration.md lists every variable.
+"""
 
 import os
+import warnings
 from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import jax
 from platformdirs import user_cache_dir
+
+from compositefl.core.errors import CompositeFLError, require_integer, require_positive
+
+# Releases of jaxlib whose flags are known here: an unknown flag in XLA_FLAGS ends the process.
+TESTED_JAXLIB = ("0.10",)
+# A device waits for the slowest client of another one in every round.
+WAIT_LIMIT = 6 * 3600.0
+STALL_LIMIT = 120.0
+EXCHANGES = ("xla", "native")
+
+
+@dataclass
+class Settings:
+    """What holds in this process."""
+
+    exchange: str = "xla"  # how devices add up what they have at the end of a round
+    wait_limit: float = WAIT_LIMIT  # seconds that a device waits for another before the run fails
+    stall_limit: float = STALL_LIMIT  # seconds without progress after which a run says so
+
+
+settings = Settings()
+
+
+def configure(
+    *,
+    devices: int | None = None,
+    cache: str | Path | bool | None = None,
+    exchange: str | None = None,
+    wait_limit: float | None = None,
+    stall_limit: float | None = None,
+) -> None:
+    """Change settings of this process; what is None stays.
+
+    devices: how many devices JAX makes of the CPU, by default one per core. Before JAX starts.
+    cache: folder for compiled programs; False turns it off, True is the user's cache folder.
+    exchange: how devices add up a round, "xla" or "native" (docs/performance.md).
+    wait_limit: seconds that a device waits for another before the run fails. With "xla" it must
+        precede JAX's start.
+    stall_limit: seconds without progress after which a run says so.
+    """
+    if devices is not None:
+        require_integer(devices=devices)
+        try:
+            jax.config.update("jax_num_cpu_devices", devices)
+        except RuntimeError:
+            raise CompositeFLError(
+                f"devices={devices} comes too late: JAX has started with {len(jax.devices())}"
+            ) from None
+        _enough_threads(devices)
+    if cache is not None:
+        _keep_compiled_programs(cache)
+    if exchange is not None:
+        if exchange not in EXCHANGES:
+            raise CompositeFLError(f"exchange={exchange!r} must be one of {', '.join(EXCHANGES)}")
+        settings.exchange = exchange
+    if wait_limit is not None:
+        require_positive(wait_limit=wait_limit)
+        settings.wait_limit = wait_limit
+        _limit_waiting(replace=True)
+    if stall_limit is not None:
+        require_positive(stall_limit=stall_limit)
+        settings.stall_limit = stall_limit
 
 
 def available_cores() -> int:
@@ -20,49 +89,99 @@ def available_cores() -> int:
     return cores
 
 
-def use_all_cores() -> None:
+def pool_threads() -> int:
+    """Threads of XLA's pool, as far as the environment tells."""
+    with suppress(ValueError):
+        return int(os.environ["PJRT_NPROC"]) if "PJRT_NPROC" in os.environ else available_cores()
+    return available_cores()
+
+
+def _every_core_a_device() -> None:
     """Make every CPU core a device, so that clients spread over the cores.
 
-    $COMPOSITEFL_DEVICES sets another number. Without effect when JAX has already started or was
-    told a number of devices by its own flags: then the devices are what they are.
+    Without effect when JAX has started or was told a number of devices by its own flags.
     """
-    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
-        return
-    cores = int(os.environ.get("COMPOSITEFL_DEVICES") or available_cores())
-    try:
-        if jax.config.jax_num_cpu_devices < 1:  # type: ignore[attr-defined]
-            jax.config.update("jax_num_cpu_devices", cores)
-    except RuntimeError:
-        pass  # JAX has started
-
-
-def wait_for_slow_clients() -> None:
-    """Let devices wait for each other as long as it takes.
-
-    XLA ends the process when one core waits 40 seconds for another, which large models and clients
-    of unequal work would reach. Without effect when JAX has already started.
-    """
+    cores = int(_number("COMPOSITEFL_DEVICES", available_cores()))
+    forced = "--xla_force_host_platform_device_count="
     flags = os.environ.get("XLA_FLAGS", "")
-    for name, seconds in (("warn_stuck", 3600), ("terminate", 10**7)):
-        flag = f"xla_cpu_collective_call_{name}_timeout_seconds"
-        if flag not in flags:
-            flags += f" --{flag}={seconds}"
-    os.environ["XLA_FLAGS"] = flags.strip()
-
-
-def keep_compiled_programs() -> None:
-    """Keep compiled programs in the user's cache, so that a second start need not compile.
-
-    Left alone when JAX has a cache folder set; $COMPOSITEFL_COMPILATION_CACHE=off turns it off.
-    """
-    if os.environ.get("COMPOSITEFL_COMPILATION_CACHE") == "off":
+    if forced in flags:
+        _enough_threads(int(flags.split(forced)[1].split()[0]))
         return
-    if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
-        folder = Path(user_cache_dir("compositefl")) / "compiled"
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    told = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
+    if told < 1:
+        try:
+            jax.config.update("jax_num_cpu_devices", cores)
+        except RuntimeError:  # JAX has started
+            return
+    _enough_threads(told if told >= 1 else cores)
 
 
-use_all_cores()
-wait_for_slow_clients()
-keep_compiled_programs()
+def _enough_threads(devices: int) -> None:
+    """Give XLA's pool two threads per device.
+
+    A device's program occupies one of them. Batched linear algebra (an SVD, a Cholesky factor) of
+    several devices at once hands parts of its work to further threads and waits for them: with as
+    many threads as devices all of them wait, for ever.
+    """
+    if "PJRT_NPROC" not in os.environ:
+        os.environ["PJRT_NPROC"] = str(2 * max(devices, available_cores()))
+
+
+def _limit_waiting(replace: bool = False) -> None:
+    """Let devices wait for each other longer than XLA's 40 seconds, and not for ever.
+
+    Large models and clients of unequal work reach 40 seconds; after the limit XLA ends the process.
+    """
+    if ".".join(version("jaxlib").split(".")[:2]) not in TESTED_JAXLIB:
+        return
+    flags = os.environ.get("XLA_FLAGS", "").split()
+    for name, seconds in (("warn_stuck", 600.0), ("terminate", settings.wait_limit)):
+        flag = f"--xla_cpu_collective_call_{name}_timeout_seconds="
+        if replace:
+            flags = [word for word in flags if not word.startswith(flag)]
+        if not any(word.startswith(flag) for word in flags):
+            flags.append(f"{flag}{max(1, int(seconds))}")
+    os.environ["XLA_FLAGS"] = " ".join(flags)
+
+
+def _keep_compiled_programs(folder: str | Path | bool) -> None:
+    """Keep compiled programs on disk, so that a second start need not compile."""
+    if folder is False:
+        jax.config.update("jax_compilation_cache_dir", None)
+        return
+    path = Path(user_cache_dir("compositefl")) / "compiled" if folder is True else Path(folder)
+    jax.config.update("jax_compilation_cache_dir", str(path))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+def _number(name: str, default: float) -> float:
+    """A positive number from the environment; any other value is told and ignored."""
+    given = os.environ.get(name)
+    if not given:
+        return default
+    with suppress(ValueError):
+        if float(given) > 0:
+            return float(given)
+    warnings.warn(f"{name}={given} is ignored: it must be a number > 0", stacklevel=2)
+    return default
+
+
+def _from_environment() -> None:
+    """Apply the defaults and the environment's settings, at import."""
+    exchange = os.environ.get("COMPOSITEFL_EXCHANGE") or "xla"
+    if exchange in EXCHANGES:
+        settings.exchange = exchange
+    else:
+        known = " or ".join(EXCHANGES)
+        warnings.warn(f"COMPOSITEFL_EXCHANGE={exchange} is ignored: it is {known}", stacklevel=2)
+    settings.stall_limit = _number("COMPOSITEFL_STALL_LIMIT", STALL_LIMIT)
+    settings.wait_limit = _number("COMPOSITEFL_WAIT_LIMIT", WAIT_LIMIT)
+    _every_core_a_device()
+    _limit_waiting()
+    if os.environ.get("COMPOSITEFL_COMPILATION_CACHE") != "off" and (
+        jax.config.jax_compilation_cache_dir is None  # type: ignore[attr-defined]
+    ):
+        _keep_compiled_programs(True)
+
+
+_from_environment()

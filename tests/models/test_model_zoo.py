@@ -1,8 +1,6 @@
 """Ready models: sizes, losses against their formulas, derivatives, equality, command-line names."""
 
 import pickle
-import sys
-import types
 
 import jax
 import jax.numpy as jnp
@@ -306,16 +304,14 @@ def test_build_refuses(options, message):
 
 @pytest.fixture
 def problem_calls(monkeypatch):
-    """A stand-in for compositefl.problem that records what it is given."""
+    """A stand-in for Problem that records what it is given."""
     calls = []
 
     def record(*args, **options):
         calls.append((args, options))
         return calls
 
-    module = types.ModuleType("compositefl.problem")
-    module.Problem = record
-    monkeypatch.setitem(sys.modules, "compositefl.problem", module)
+    monkeypatch.setattr("compositefl.models.base.Problem", record)
     return calls
 
 

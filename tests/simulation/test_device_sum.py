@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -13,30 +14,38 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import compositefl as cfl
+from compositefl.configuration import settings
 from compositefl.simulation import device_sum
 from compositefl.simulation.placement import AXIS, device_mesh
 
 pytestmark = pytest.mark.skipif(
     len(jax.devices()) < 2 or not device_sum.available(), reason="one core or no C compiler"
 )
+
+
+@pytest.fixture(autouse=True)
+def native(monkeypatch):
+    monkeypatch.setattr(settings, "exchange", "native")
+
+
 ALGORITHM = cfl.FedNMap(gamma=4.0, local_steps=3, local_lr=0.1)
 
 
-def on_devices(work, x, seats):
-    """`work(its row of x, its seat)` on every device; the rows of all results."""
+def on_devices(work, x, ranks):
+    """`work(its row of x, its rank)` on every device; the rows of all results."""
     run = jax.shard_map(
-        lambda x, seat: work(x[0], seat)[None],
+        lambda x, rank: work(x[0], rank)[None],
         mesh=device_mesh(),
         in_specs=(P(AXIS), P(AXIS)),
         out_specs=P(AXIS),
         check_vma=False,
     )
-    return np.asarray(jax.jit(run)(x, seats))
+    return np.asarray(jax.jit(run)(x, ranks))
 
 
-def many_sums(x, seat):
+def many_sums(x, rank):
     """A hundred sums one after the other, each over the last one's result."""
-    one = lambda i, x: x - 0.3 * jnp.sin(device_sum.total(x, seat) + i)  # noqa: E731
+    one = lambda i, x: x - 0.3 * jnp.sin(device_sum.total(x, rank) + i)  # noqa: E731
     return lax.fori_loop(0, 100, one, x)
 
 
@@ -46,11 +55,11 @@ def test_is_the_sum_of_xla(dtype, runs, numbers):
     # The largest case has more numbers than a slot, in several runs: it goes in pieces.
     with jax.enable_x64(dtype == "float64"):
         x = np.random.default_rng(0).normal(size=(len(jax.devices()), runs, numbers)).astype(dtype)
-        work = lambda x, seat: jax.vmap(many_sums, in_axes=(0, None))(x, seat)  # noqa: E731
+        work = lambda x, rank: jax.vmap(many_sums, in_axes=(0, None))(x, rank)  # noqa: E731
         reference = on_devices(work, x, None)
-        with device_sum.table(device_mesh()) as seats:
-            assert seats is not None
-            ours = on_devices(work, x, seats)
+        with device_sum.shared_buffer(device_mesh()) as ranks:
+            assert ranks is not None
+            ours = on_devices(work, x, ranks)
     assert ours.dtype == reference.dtype
     if len(x) == 2:  # a + b = b + a; with more terms the order counts
         np.testing.assert_array_equal(ours, reference)
@@ -60,17 +69,17 @@ def test_is_the_sum_of_xla(dtype, runs, numbers):
 def test_waits_for_a_slow_core():
     """One core works far longer than the other waits awake: it sleeps, and loses nothing."""
 
-    def work(x, seat):
+    def work(x, rank):
         def one(i, x):
             turns = jnp.where((lax.axis_index(AXIS) + i) % 2 == 0, 100_000, 1)
             slow = lax.fori_loop(0, turns, lambda _, y: jnp.sin(y) + 1, x)
-            return device_sum.total(slow, seat)
+            return device_sum.total(slow, rank)
 
         return lax.fori_loop(0, 20, one, x)
 
     x = np.ones((len(jax.devices()), 2), np.float32)
-    with device_sum.table(device_mesh()) as seats:
-        ours = on_devices(work, x, seats)
+    with device_sum.shared_buffer(device_mesh()) as ranks:
+        ours = on_devices(work, x, ranks)
     np.testing.assert_array_equal(ours, on_devices(work, x, None))
 
 
@@ -82,7 +91,7 @@ def solve(problem, **options):
 @pytest.mark.parametrize("options", [{}, {"participation": 0.5}, {"dtype": "float64"}], ids=str)
 def test_runs_are_those_with_the_sum_of_xla(network_problem, monkeypatch, options):
     ours = solve(network_problem, devices=2, **options)
-    monkeypatch.setattr(device_sum, "available", lambda: False)
+    monkeypatch.setattr(settings, "exchange", "xla")
     theirs = solve(network_problem, devices=2, **options)
     jax.tree.map(np.testing.assert_array_equal, ours.params, theirs.params)
 
@@ -106,14 +115,14 @@ def test_two_runs_at_once(network_problem):
 
 def test_a_program_cut_short_keeps_its_table():
     mesh = device_mesh()
-    with pytest.raises(KeyboardInterrupt), device_sum.table(mesh) as seats:
+    with pytest.raises(KeyboardInterrupt), device_sum.shared_buffer(mesh) as ranks:
         raise KeyboardInterrupt
-    assert device_sum.abandoned[-1].seats is seats  # the program may still write there
-    with device_sum.table(mesh) as others:
-        assert others is not seats
+    assert device_sum.abandoned[-1].ranks is ranks  # the program may still write there
+    with device_sum.shared_buffer(mesh) as others:
+        assert others is not ranks
 
 
-# Four seats on whatever cores there are, with a compiler and without one.
+# Four ranks on whatever cores there are, with a compiler and without one.
 SCRIPT = """
 import os
 import numpy as np
@@ -142,10 +151,71 @@ def run_script(**environment):
 
 
 def test_more_seats_and_no_compiler(tmp_path):
-    found, ours = run_script()
+    found, ours = run_script(COMPOSITEFL_EXCHANGE="native")
     assert found == "True"
     no_compiler = {"CC": "no-such-compiler", "XDG_CACHE_HOME": str(tmp_path)}
-    for environment in (no_compiler, {"COMPOSITEFL_EXCHANGE": "xla"}):
-        found, theirs = run_script(**environment)
-        assert found == "False"
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4)
+    found, theirs = run_script(COMPOSITEFL_EXCHANGE="native", **no_compiler)
+    assert found == "False"
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4)
+
+
+# Device 0 waits for the others, which never come. In a process of its own, because JAX reports the
+# failure once more when the process ends.
+ALONE = """
+import jax, numpy as np
+import compositefl as cfl
+cfl.configure(exchange="native", wait_limit=0.5)
+from jax import lax
+from jax.sharding import PartitionSpec as P
+from compositefl.simulation import device_sum
+from compositefl.simulation.placement import AXIS, device_mesh
+
+def work(x, rank):
+    wait = lambda x: device_sum.total(x, rank[0])
+    return lax.cond(lax.axis_index(AXIS) == 0, wait, lambda x: x, x)
+
+mesh = device_mesh()
+run = jax.jit(
+    jax.shard_map(
+        work, mesh=mesh, in_specs=(P(AXIS), P(AXIS)), out_specs=P(AXIS), check_vma=False
+    )
+)
+with device_sum.shared_buffer(mesh) as ranks:
+    try:
+        np.asarray(run(np.ones((mesh.size, 2), np.float32), ranks))
+    except jax.errors.JaxRuntimeError as error:
+        print(error)
+"""
+
+
+def test_a_device_that_never_comes_is_an_error_after_the_limit():
+    out = subprocess.run(
+        [sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "another device did not come within wait_limit" in out.stdout, out.stderr
+
+
+def test_whole_numbers_are_summed_by_xla():
+    x = np.arange(2 * len(jax.devices()), dtype=np.int32).reshape(-1, 2)
+    with device_sum.shared_buffer(device_mesh()) as ranks:
+        ours = on_devices(device_sum.total, x, ranks)
+    np.testing.assert_array_equal(ours, np.broadcast_to(x.sum(0), x.shape))
+
+
+def test_a_library_that_others_may_write_or_that_was_changed_is_not_loaded(tmp_path, monkeypatch):
+    monkeypatch.setattr(device_sum, "user_cache_dir", lambda name: str(tmp_path / name))
+    source = Path(device_sum.__file__).with_suffix(".c")
+    library = device_sum.compiled(source)
+    assert library.parent.stat().st_mode & 0o77 == 0
+    good = library.read_bytes()
+    library.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    assert device_sum.compiled(source).read_bytes() == good  # compiled again
+    library.chmod(0o722)
+    with pytest.raises(PermissionError, match="can be written by others"):
+        device_sum.compiled(source)
+
+
+def test_off_by_default(monkeypatch):
+    monkeypatch.setattr(settings, "exchange", "xla")
+    with device_sum.shared_buffer(device_mesh()) as ranks:
+        assert ranks is None

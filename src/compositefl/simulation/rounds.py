@@ -134,7 +134,7 @@ def draw_participants(
 def one_round(
     program: Program,
     placed: Placed,
-    seat: Any,
+    rank: Any,
     conditions: Conditions,
     everything: Any,
     t: Any,
@@ -145,7 +145,7 @@ def one_round(
 ) -> tuple[Any, Any, Work]:
     """One round of one run, on this device's share of the clients.
 
-    seat: of this device, where the devices add up what they have. everything: the weight of all
+    rank: of this device, where the devices add up what they have. everything: the weight of all
     clients.
     """
     info = placed.info
@@ -173,7 +173,7 @@ def one_round(
 
         everyone = present._replace(arrived=None)
         opening, _, _ = visit(program, open_round, clients, info, everyone)
-        extras["mean_full_gradient"], _ = mean_over_clients(opening, info, everyone, seat)
+        extras["mean_full_gradient"], _ = mean_over_clients(opening, info, everyone, rank)
 
     def work(state: Any, info: ClientInfo, steps: Any) -> Any:
         own = dict(extras)
@@ -187,7 +187,7 @@ def one_round(
         if present.arrived is None
         else present._replace(times=present.times * present.arrived)
     )
-    mean, weight = mean_over_clients(total, info, accepted, seat)
+    mean, weight = mean_over_clients(total, info, accepted, rank)
     new = algorithm.update(server, mean, weight / everything)
     if conditions.dropout is not None:  # every upload may be lost: then nothing happens
         new = jax.tree.map(lambda a, b: jnp.where(weight > 0, a, b), new, server)
@@ -195,7 +195,7 @@ def one_round(
 
 
 def mean_over_clients(
-    total: Any, info: ClientInfo, present: Participants, seat: Any
+    total: Any, info: ClientInfo, present: Participants, rank: Any
 ) -> tuple[Any, jax.Array]:
     """The weighted mean over the clients of all devices, from this device's weighted sum.
 
@@ -204,7 +204,7 @@ def mean_over_clients(
     """
     weight = jnp.sum(info.weight * present.times.astype(info.weight.dtype))
     packed, unpack = ravel_pytree((total, weight))
-    total, weight = unpack(device_sum.total(packed, seat))
+    total, weight = unpack(device_sum.total(packed, rank))
     return jax.tree.map(lambda a: a / weight.astype(a.dtype), total), weight
 
 
@@ -271,7 +271,7 @@ def is_finite(tree: Any) -> jax.Array:
 def _run(
     program: Program,
     placed: Placed,
-    seat: Any,
+    rank: Any,
     conditions: Conditions,
     algorithms: Algorithm,
     trials: jax.Array,
@@ -288,7 +288,7 @@ def _run(
         t: Any, algorithm: Algorithm, key: jax.Array, state: RunState
     ) -> tuple[RunState, Work]:
         server, clients, made = one_round(
-            program, placed, seat, conditions, everything, t, algorithm, *state[:2], key
+            program, placed, rank, conditions, everything, t, algorithm, *state[:2], key
         )
         # A run that diverges keeps the server state of its last finite round.
         diverged = jnp.where((state.diverged < 0) & ~is_finite(server), t, state.diverged)
@@ -313,7 +313,7 @@ def _run(
 def _run_on_mesh(
     program: Program,
     placed: Placed,
-    seats: Any,
+    ranks: Any,
     conditions: Conditions,
     algorithms: Algorithm,
     trials: jax.Array,
@@ -329,7 +329,7 @@ def _run_on_mesh(
         in_specs=(P(AXIS), P(AXIS), P(), P(), P(), P(), rows, P(), P()),
         out_specs=(rows, P()),
         check_vma=False,
-    )(placed, seats, conditions, algorithms, trials, seed, state, start, stop)
+    )(placed, ranks, conditions, algorithms, trials, seed, state, start, stop)
 
 
 _compile = partial(jax.jit, _run_on_mesh, static_argnames="program", donate_argnames="state")
@@ -342,7 +342,7 @@ _on_several = _compile(compiler_options={"xla_disable_hlo_passes": "cpu-parallel
 def run_rounds(program: Program, *arguments: Any) -> tuple[RunState, Work]:
     """Advance all runs from round `start` to round `stop`; the new state and the work done.
 
-    Arguments as of `_run`, with the seats of all devices.
+    Arguments as of `_run`, with the ranks of all devices.
     """
     run = _on_one_device if program.layout.mesh.size == 1 else _on_several
     return run(program, *arguments)

@@ -212,11 +212,11 @@ class Group:
         self.work = Work(np.zeros(self.size, int), np.zeros(self.size, int))
 
     def advance(self, start: int, stop: int) -> None:
-        with device_sum.table(self.sim.layout.mesh) as seats:
+        with device_sum.shared_buffer(self.sim.layout.mesh) as ranks:
             self.state, made = run_rounds(
                 self.sim.program,
                 self.sim.placed,
-                seats,
+                ranks,
                 self.sim.conditions,
                 self.algorithms,
                 self.trials,

@@ -26,6 +26,7 @@ from compositefl.simulation.simulation import Simulation
 from compositefl.solve import checkpoint as checkpoints
 from compositefl.solve.checkpoint import Checkpoint
 from compositefl.solve.options import Options
+from compositefl.solve.watchdog import watch
 
 PATIENCE = 0.5  # seconds of rounds between two looks at Ctrl-C and the progress bar
 CHECKPOINT_EVERY = 30.0  # seconds between two checkpoints, the last one apart
@@ -133,8 +134,9 @@ class Run:
         while simulation.round < target and not interrupted() and not self._all_diverged():
             here = min(chunk, target - simulation.round)
             began = time.perf_counter()
-            simulation.advance(simulation.round + here)
-            simulation.block_until_ready()
+            with watch(f"rounds {simulation.round + 1} to {simulation.round + here}"):
+                simulation.advance(simulation.round + here)
+                simulation.block_until_ready()
             elapsed = time.perf_counter() - began
             self.seconds += elapsed
             chunk = max(1, int(min(2.0 * here, PATIENCE / max(elapsed / here, 1e-9))))
@@ -144,7 +146,8 @@ class Run:
     def _evaluate(self) -> None:
         """Add one row a run to the history."""
         simulation, cost = self.simulation, self.cost
-        measured = simulation.evaluate(self.options.eval_gamma)
+        with watch(f"evaluations after round {simulation.round}"):
+            measured = simulation.evaluate(self.options.eval_gamma)
         work = zip(*map(np.ndarray.tolist, simulation.work), strict=True)
         for run, (trial, (visits, steps)) in enumerate(zip(self.trials, work, strict=True)):
             row: dict[str, float] = {"round": simulation.round, "run": run, "trial": trial}

@@ -3,6 +3,7 @@
 # configuration first: it makes settings that must precede JAX's start.
 from compositefl import configuration, algorithms, data, models, regularizers, theory  # isort: skip
 from compositefl.algorithms import *
+from compositefl.configuration import configure
 from compositefl.core.errors import CompositeFLError
 from compositefl.data import partition
 from compositefl.engine import metrics

@@ -77,7 +77,8 @@ def test_drawing_with_replacement_weighs_by_multiplicity(lasso_problem):
 
     fedmid = cfl.FedMiD(local_steps=1, local_lr=0.1)
     result = solve(lasso_problem, fedmid, rounds=1, participation=6, replacement=True, seed=5)
-    times = np.asarray(participants(round_key(trial_key(5, 0), Stream.PARTICIPANTS, 0), 6, 6, True))
+    key = round_key(trial_key(5, 0), Stream.PARTICIPANTS, 0)
+    times = np.bincount(*participants(key, 6, 6, True), minlength=6)
     assert times.max() > 1 and times.sum() == 6
     x = lasso_problem.params
     ends = []

@@ -10,9 +10,9 @@ from compositefl.core.types import Batch
 from compositefl.problem import Problem
 
 
-def gather(problem: Problem, clients: Sequence[int], length: int, dtype: Any) -> Batch:
+def gather(problem: Problem, clients: Sequence[int] | np.ndarray, length: int, dtype: Any) -> Batch:
     """The samples of some clients one after the other, zero-padded to `length` rows."""
-    leaves, structure = jax.tree.flatten(problem.clients[clients[0] if clients else 0])
+    leaves, structure = jax.tree.flatten(problem.clients[clients[0] if len(clients) else 0])
     out = []
     for leaf in map(np.asarray, leaves):
         kind = dtype if np.issubdtype(leaf.dtype, np.floating) else leaf.dtype

@@ -5,11 +5,16 @@ size, the evaluation schedule or the floating-point type, and a site on a networ
 own draws.
 """
 
+import math
 from enum import IntEnum
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
+
+FEISTEL_ROUNDS = 4  # pairs of rounds; two make a strong pseudo-random permutation of large sets
+FEW = 64  # clients that are permuted as a whole: halves of a few numbers do not mix well
 
 
 class Stream(IntEnum):
@@ -64,16 +69,52 @@ def minibatch(key: jax.Array, client: Any, step: Any, batch_size: int, size: Any
     return (words % jnp.uint32(size)).astype(jnp.int32)
 
 
-def participants(key: jax.Array, clients: int, count: int, replacement: bool) -> jax.Array:
-    """How many times each of the `clients` is drawn when `count` are, uniformly.
+def permuted(key: jax.Array, size: int, at: jax.Array) -> jax.Array:
+    """Places `at` of a random permutation of 0, ..., size - 1, without making the others.
 
-    `key` is the round's PARTICIPANTS key.
+    A Feistel network on pairs (left, right) with left < a and right < b, a b >= size, whose round
+    function is the cipher: each round adds to one half a random function of the other, modulo its
+    range. A place that leads outside walks on along its cycle until it is inside.
     """
-    if replacement:
-        chosen = jax.random.randint(key, (count,), 0, clients, jnp.int32)
-    else:
-        chosen = jax.random.permutation(key, clients)[:count]
-    return jnp.zeros(clients, jnp.int32).at[chosen].add(1)
+    k0, k1 = jax.random.key_data(key)
+    a = math.isqrt(size - 1) + 1
+    b = -(-size // a)
+
+    def once(x: jax.Array) -> jax.Array:
+        left, right = x // b, x % b
+        for number in range(FEISTEL_ROUNDS):
+            shift, _ = threefry(k0, k1, right, jnp.uint32(2 * number))
+            left = (left + shift % a) % a
+            shift, _ = threefry(k0, k1, left, jnp.uint32(2 * number + 1))
+            right = (right + shift % b) % b
+        return left * b + right
+
+    start = once(at.astype(jnp.uint32))
+    inside = lax.while_loop(
+        lambda x: jnp.any(x >= size), lambda x: jnp.where(x >= size, once(x), x), start
+    )
+    return inside.astype(jnp.int32)
+
+
+def participants(
+    key: jax.Array, clients: int, count: int, replacement: bool
+) -> tuple[jax.Array, jax.Array]:
+    """(who, times): `count` draws of clients, uniform, and how often each was drawn.
+
+    `key` is the round's PARTICIPANTS key. The cost grows with `count`, not with `clients`. A client
+    that was drawn again with replacement stands at its first place with its number of times; its
+    other places have times 0.
+    """
+    if not replacement:
+        if clients <= FEW:
+            who = jax.random.permutation(key, clients)[:count].astype(jnp.int32)
+        else:
+            who = permuted(key, clients, jnp.arange(count, dtype=jnp.uint32))
+        return who, jnp.ones(count, jnp.int32)
+    who = jnp.sort(jax.random.randint(key, (count,), 0, clients, jnp.int32))
+    first = jnp.concatenate([jnp.ones(1, bool), who[1:] != who[:-1]])
+    times = jnp.searchsorted(who, who, side="right") - jnp.searchsorted(who, who, side="left")
+    return who, jnp.where(first, times, 0).astype(jnp.int32)
 
 
 def lost(key: jax.Array, client: Any, probability: Any) -> jax.Array:

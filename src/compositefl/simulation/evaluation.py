@@ -14,7 +14,7 @@ from compositefl.engine.client import CHUNK, coupled_mean, weighted_loss
 from compositefl.engine.stationarity import prox_point, stationarity
 from compositefl.problem import Coupled
 from compositefl.regularizers.base import Regularizer
-from compositefl.simulation.placement import AXIS, Placed
+from compositefl.simulation.placement import AXIS, PLACED, Placed
 
 
 def sum_over_samples(
@@ -107,7 +107,7 @@ def evaluate(
     return jax.shard_map(
         partial(_evaluate, loss, accuracy),
         mesh=mesh,
-        in_specs=(P(AXIS), P(AXIS), P(), P(), P()),
+        in_specs=(PLACED, P(AXIS), P(), P(), P()),
         out_specs=P(),
         check_vma=False,
     )(placed, test, gamma, regularizers, models)

@@ -13,7 +13,7 @@ import numpy as np
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.trees import WeightedMean, as_number, floats_to
 from compositefl.core.vector import Vector
-from compositefl.engine.client import ClientInfo, client_keys
+from compositefl.engine.client import client_keys
 from compositefl.engine.eager import (
     LoopOracle,
     anchor,
@@ -25,7 +25,7 @@ from compositefl.engine.eager import (
     update,
 )
 from compositefl.engine.samples import gather
-from compositefl.engine.sampling import Stream, round_key, trial_key
+from compositefl.engine.sampling import Stream, participants, round_key, trial_key
 from compositefl.engine.stationarity import prox_point, stationarity
 from compositefl.problem import Problem
 from compositefl.simulation.rounds import (
@@ -34,7 +34,7 @@ from compositefl.simulation.rounds import (
     Conditions,
     RunState,
     Work,
-    draw_participants,
+    draw_faults,
     initial_state,
     is_finite,
 )
@@ -119,10 +119,11 @@ class LoopSimulation:
         key = self.keys[run]
         message = broadcast(algorithm, server)
         steps = algorithm.draw_steps(round_key(key, Stream.SHARED, t))
-        info = ClientInfo(np.arange(self.sampling.clients), None, None, self.weights)
-        present = _attendance(self.sampling, self.conditions, key, np.int32(t), info, steps)
-        times, steps = np.asarray(present.times), np.broadcast_to(present.steps, info.id.shape)
-        here = [int(i) for i in np.flatnonzero(times)]
+        who, times = self._drawn(round_key(key, Stream.PARTICIPANTS, t))
+        steps, arrived = _draw_faults(self.conditions, key, np.int32(t), who, steps)
+        steps = dict(zip(who, np.broadcast_to(steps, who.shape).tolist(), strict=True))
+        came = set(who.tolist() if arrived is None else who[np.asarray(arrived)].tolist())
+        here = [int(i) for i in who]
         weight = self.weights * times.astype(self.dtype)
         keys = {i: _keys(key, np.int32(t), np.int32(i)) for i in here}
         oracles = {
@@ -140,11 +141,11 @@ class LoopSimulation:
         for i in here:
             state = jax.tree.map(lambda a, i=i: a[i], clients)
             upload, new, taken = client_round(
-                algorithm, oracles[i], int(steps[i]), message, state, extras[i]
+                algorithm, oracles[i], steps[i], message, state, extras[i]
             )
             self.work.visits[run] += 1
             self.work.steps[run] += taken
-            if present.arrived is None or present.arrived[i]:
+            if i in came:
                 # A state whose upload is lost would drift away from what the server believes.
                 jax.tree.map(lambda a, b, i=i: a.__setitem__(i, b), clients, jax.device_get(new))
                 mean.add(weight[i], jax.device_get(upload))
@@ -156,6 +157,15 @@ class LoopSimulation:
             self.servers[run] = jax.tree.map(self._owned, updated)
         else:  # the run keeps the server state of its last finite round
             self.diverged[run] = t
+
+    def _drawn(self, key: jax.Array) -> tuple[np.ndarray, np.ndarray]:
+        """The clients of a round in rising order, and how often each of all clients was drawn."""
+        sampling = self.sampling
+        times = np.ones(sampling.clients, np.int32)
+        if not sampling.everyone:
+            who, drawn = _participants(key, sampling.clients, sampling.count, sampling.replacement)
+            times = np.bincount(who, drawn, sampling.clients).astype(np.int32)
+        return np.flatnonzero(times), times
 
     def _measure(self, run: int, gamma: Any) -> dict[str, float]:
         algorithm, phi = self.algorithms[run], self.algorithms[run].regularizer
@@ -185,5 +195,6 @@ class LoopSimulation:
 
 _initial = jax.jit(initial_state, static_argnums=2)
 _keys = jax.jit(client_keys)
-_attendance = jax.jit(draw_participants, static_argnums=0)
+_participants = jax.jit(participants, static_argnums=(1, 2, 3))
+_draw_faults = jax.jit(draw_faults)
 _prox_point, _stationarity = jax.jit(prox_point), jax.jit(stationarity)

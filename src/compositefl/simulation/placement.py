@@ -15,35 +15,59 @@ AXIS = "clients"
 
 
 class Placed(NamedTuple):
-    """Data of a problem on a mesh; all leaves are sharded on their first axis."""
+    """Data of a problem on a mesh."""
 
-    samples: Any  # clients' samples, one after the other
-    info: ClientInfo
-    sample_weight: jax.Array  # weight of each sample in f; 0 for padding
+    samples: Any  # clients' samples, one after the other; sharded over the devices
+    info: Any  # ClientInfo, one entry per row; sharded
+    sample_weight: Any  # weight of each sample in f; 0 for padding; sharded
+    place_of: Any  # of each client: device * rows + row; on every device
 
 
-class Layout(NamedTuple):
-    """Which client sits in which row. Hashable, part of the compiled program's identity."""
+# What shard_map is told of `Placed`.
+PLACED = Placed(PartitionSpec(AXIS), PartitionSpec(AXIS), PartitionSpec(AXIS), PartitionSpec())
 
-    mesh: Mesh
-    rows: int  # rows on one device
-    order: tuple[int, ...]  # client of each row, -1 for padding
+
+class Layout:
+    """Which client sits in which row of which device."""
+
+    def __init__(self, sizes: np.ndarray, mesh: Mesh):
+        """Deal the clients to the devices, the same number each and about the same samples.
+
+        From the largest to the smallest, to and fro over the devices.
+        """
+        self.mesh = mesh
+        clients, devices = len(sizes), mesh.size
+        self.rows = -(-clients // devices)  # on one device
+        falling = np.argsort(-sizes, kind="stable")
+        turn, place = np.divmod(np.arange(clients), devices)
+        device = np.where(turn % 2 == 0, place, devices - 1 - place)
+        self.order = np.full(devices * self.rows, -1)  # client of each row, -1 for padding
+        for d in range(devices):
+            mine = np.sort(falling[device == d])
+            self.order[d * self.rows : d * self.rows + len(mine)] = mine
+        real = np.flatnonzero(self.order >= 0)
+        self.place_of = np.empty(clients, np.int32)
+        self.place_of[self.order[real]] = real
+
+    def on_device(self, device: int) -> np.ndarray:
+        """The clients of a device, in the order of their rows."""
+        rows = self.order[device * self.rows : (device + 1) * self.rows]
+        return rows[rows >= 0]
 
     def to_rows(self, tree: Any) -> Any:
         """(run, client, ...) in the order of the clients -> rows on the devices."""
-        take = np.maximum(np.asarray(self.order), 0)
+        take = np.maximum(self.order, 0)
         sharding = NamedSharding(self.mesh, PartitionSpec(None, AXIS))
         return jax.tree.map(lambda a: jax.device_put(np.asarray(a)[:, take], sharding), tree)
 
     def from_rows(self, tree: Any) -> Any:
         """Rows on the devices -> (run, client, ...) numpy arrays in the order of the clients."""
-        order = np.asarray(self.order)
-        clients = int(np.sum(order >= 0))
+        clients = len(self.place_of)
 
         def collect(a: jax.Array) -> np.ndarray:
             out = np.empty((a.shape[0], clients, *a.shape[2:]), a.dtype)
             for shard in a.addressable_shards:  # one by one: a view each, where memory is shared
-                here = order[shard.index[1]]
+                here = self.order[shard.index[1]]
                 here = here[here >= 0]  # padding comes last
                 out[:, here] = np.asarray(shard.data)[:, : len(here)]
             return out
@@ -51,46 +75,44 @@ class Layout(NamedTuple):
         return jax.tree.map(collect, tree)
 
 
-def lay_out(sizes: np.ndarray, mesh: Mesh) -> Layout:
-    """Deal the clients to the devices, the same number each and about the same samples."""
-    devices = mesh.size
-    hands: list[list[int]] = [[] for _ in range(devices)]
-    for turn, client in enumerate(np.argsort(-sizes, kind="stable")):
-        lap, seat = divmod(turn, devices)
-        hands[seat if lap % 2 == 0 else devices - 1 - seat].append(int(client))
-    rows = max(len(hand) for hand in hands)
-    order = [row for hand in hands for row in sorted(hand) + [-1] * (rows - len(hand))]
-    return Layout(mesh, rows, tuple(order))
-
-
 def place(problem: Problem, layout: Layout, weights: np.ndarray, dtype: Any) -> Placed:
     """Copy each client's samples to its device, one device at a time."""
-    mesh, sizes = layout.mesh, problem.sizes
-    hands = np.asarray(layout.order).reshape(mesh.size, layout.rows)
-    length = max(int(sum(sizes[c] for c in hand if c >= 0)) for hand in hands)
+    mesh, sizes, rows = layout.mesh, problem.sizes, layout.rows
+    length = max(int(sizes[layout.on_device(d)].sum()) for d in range(mesh.size))
     sharding = NamedSharding(mesh, PartitionSpec(AXIS))
+    share = weights / weights.sum() / sizes  # of each sample of a client in f
+
+    def padded(values: np.ndarray, length: int, fill: Any, kind: Any) -> np.ndarray:
+        out = np.full(length, fill, kind)
+        out[: len(values)] = values
+        return out
 
     buffers, infos, sample_weights = [], [], []
-    for hand, device in zip(hands, mesh.devices.flat, strict=True):
-        here = [int(c) for c in hand if c >= 0]
+    for number, device in enumerate(mesh.devices.flat):
+        here = layout.on_device(number)
         buffers.append(jax.device_put(gather(problem, here, length, dtype), device))
-        size = np.array([sizes[c] if c >= 0 else 1 for c in hand], np.int32)
-        start = np.zeros(len(hand), np.int32)
-        start[: len(here)] = np.cumsum([0, *(sizes[c] for c in here)])[:-1]
-        weight = np.array([weights[c] if c >= 0 else 0.0 for c in hand], dtype)
-        infos.append(ClientInfo(hand.astype(np.int32), start, size, weight))
-        per_sample = np.zeros(length, dtype)
-        per_sample[: int(sum(sizes[c] for c in here))] = np.repeat(
-            [weights[c] / weights.sum() / sizes[c] for c in here], [sizes[c] for c in here]
+        size = sizes[here]
+        infos.append(
+            ClientInfo(
+                padded(here, rows, -1, np.int32),
+                padded(np.cumsum(size) - size, rows, 0, np.int32),
+                padded(size, rows, 1, np.int32),
+                padded(weights[here], rows, 0, dtype),
+            )
         )
-        sample_weights.append(per_sample)
+        sample_weights.append(padded(np.repeat(share[here], size), length, 0, dtype))
 
     def join(*shards: Any) -> jax.Array:
         shape = (len(shards) * shards[0].shape[0], *shards[0].shape[1:])
         shards = tuple(jax.device_put(s, d) for s, d in zip(shards, mesh.devices.flat, strict=True))
         return jax.make_array_from_single_device_arrays(shape, sharding, list(shards))
 
-    return Placed(jax.tree.map(join, *buffers), jax.tree.map(join, *infos), join(*sample_weights))
+    return Placed(
+        jax.tree.map(join, *buffers),
+        jax.tree.map(join, *infos),
+        join(*sample_weights),
+        replicated(mesh, layout.place_of),
+    )
 
 
 def device_mesh(devices: int | None = None) -> Mesh:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.flatten_util import ravel_pytree
+from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from compositefl.algorithms.base import Algorithm
@@ -26,7 +27,7 @@ from compositefl.engine.sampling import (
     trial_key,
 )
 from compositefl.simulation import device_sum
-from compositefl.simulation.placement import AXIS, Layout, Placed
+from compositefl.simulation.placement import AXIS, PLACED, Placed
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ class Program:
     """What is compiled in: everything but numbers and data."""
 
     loss: Callable[[Any, Any], Any]
-    layout: Layout
+    mesh: Mesh
+    rows: int  # clients of one device
     sampling: ClientSampling
     largest: int  # samples of the largest client
     equal: bool  # all clients hold the same number of samples
@@ -100,35 +102,52 @@ def weighted_sum(weight: jax.Array, uploads: Any) -> Any:
 
 
 class Participants(NamedTuple):
-    """Who takes part in a round and how far: one row a client of this device."""
+    """Who takes part in a round and how far: one entry per participant on this device.
 
-    times: Any  # how often the client was drawn; 0: it does not take part
-    steps: Any  # local steps it can make
+    There may be entries of nobody, with times 0.
+    """
+
+    row: Any  # of the client on this device; None: all rows, in their order
+    times: Any  # how often the client was drawn
+    steps: Any  # local steps it can make; one number, or one per entry with stragglers
     arrived: Any  # its upload reaches the server; None: every upload does
 
 
 def draw_participants(
-    sampling: ClientSampling,
-    conditions: Conditions,
-    key: jax.Array,
-    t: Any,
-    info: ClientInfo,
-    steps: Any,
+    program: Program, conditions: Conditions, key: jax.Array, t: Any, placed: Placed, steps: Any
 ) -> Participants:
-    """Draw the round's participants, stragglers and lost uploads."""
-    times = (info.weight > 0).astype(jnp.int32)
-    if not sampling.everyone:
+    """Draw the round's participants, stragglers and lost uploads.
+
+    The cost grows with the clients drawn, not with those there are.
+    """
+    sampling, rows = program.sampling, program.rows
+    if sampling.everyone:
+        who, times = placed.info.id, (placed.info.weight > 0).astype(jnp.int32)
+        row = None if program.block >= rows else jnp.arange(rows, dtype=jnp.int32)
+    else:
         at = round_key(key, Stream.PARTICIPANTS, t)
-        draw = participants(at, sampling.clients, sampling.count, sampling.replacement)
-        times *= draw[info.id]
+        who, times = participants(at, sampling.clients, sampling.count, sampling.replacement)
+        place = placed.place_of[who]
+        mine = (times > 0) & (place // rows == lax.axis_index(AXIS))
+        # Those of this device first, in the order of their rows; the others are nobody here.
+        place = jnp.where(mine, place % rows, rows)
+        order = jnp.argsort(place, stable=True)
+        who, times, row = who[order], jnp.where(mine, times, 0)[order], place[order]
+    return Participants(row, times, *draw_faults(conditions, key, t, who, steps))
+
+
+def draw_faults(
+    conditions: Conditions, key: jax.Array, t: Any, who: jax.Array, steps: Any
+) -> tuple[Any, Any]:
+    """(steps, arrived) of the clients `who`: their local steps, and whose upload arrives."""
     arrived = None
     if conditions.dropout is not None:
         at = round_key(key, Stream.LOST, t)
-        arrived = jax.vmap(lambda i: ~lost(at, i, conditions.dropout))(info.id)
+        arrived = jax.vmap(lambda i: ~lost(at, i, conditions.dropout))(who)
     if conditions.stragglers is not None:
         at = round_key(key, Stream.STRAGGLERS, t)
-        steps = jax.vmap(lambda i: straggler_steps(at, i, conditions.stragglers, steps))(info.id)
-    return Participants(times, steps, arrived)
+        steps = jax.vmap(lambda i: straggler_steps(at, i, conditions.stragglers, steps))(who)
+    return steps, arrived
 
 
 def one_round(
@@ -151,7 +170,7 @@ def one_round(
     info = placed.info
     message = algorithm.broadcast(server)
     steps = algorithm.draw_steps(round_key(key, Stream.SHARED, t))
-    present = draw_participants(program.sampling, conditions, key, t, info, steps)
+    present = draw_participants(program, conditions, key, t, placed, steps)
     oracle = partial(
         Oracle,
         program.loss,
@@ -202,7 +221,8 @@ def mean_over_clients(
     Also the weight of the present clients. All numbers go in one array, because the devices wait
     for each other once an array.
     """
-    weight = jnp.sum(info.weight * present.times.astype(info.weight.dtype))
+    weight = info.weight if present.row is None else info.weight.at[present.row].get(mode="clip")
+    weight = jnp.sum(weight * present.times.astype(weight.dtype))
     packed, unpack = ravel_pytree((total, weight))
     total, weight = unpack(device_sum.total(packed, rank))
     return jax.tree.map(lambda a: a / weight.astype(a.dtype), total), weight
@@ -220,7 +240,6 @@ def visit(
     A client's new state is kept only if its upload arrived: else it would drift away from what
     the server believes.
     """
-    rows, block = program.layout.rows, program.block
     reliable = present.arrived is None
 
     def batch(states: Any, info: ClientInfo, here: Participants) -> Any:
@@ -232,28 +251,42 @@ def visit(
         total = weighted_sum(info.weight * counted.astype(info.weight.dtype), uploads)
         return total, new, jnp.sum(jnp.where(here.times > 0, taken, 0), dtype=jnp.int32)
 
-    if program.sampling.everyone and block >= rows:
+    if present.row is None:
         return batch(clients, info, present)
 
-    # Only the present rows, `block` at a time: this bounds memory and skips the absent.
-    chosen = present.times > 0
-    queue = jnp.concatenate([jnp.argsort(~chosen, stable=True), jnp.full(block, rows)])
-    count = jnp.sum(chosen)
+    # A block of participants at a time: this bounds memory. Entries of nobody come last.
+    block = min(program.block, len(present.row))
+    entries = -(-len(present.row) // block) * block
+    nobody = Participants(program.rows, 0, 0, False)
+
+    def extended(a: Any, fill: Any) -> Any:
+        return jnp.pad(a, (0, entries - len(a)), constant_values=fill) if jnp.ndim(a) else a
+
+    queue = Participants(
+        *(None if a is None else extended(a, f) for a, f in zip(present, nobody, strict=True))
+    )
+    count = jnp.sum(present.times > 0)
+
+    def part(at: Any, clients: Any, here: Participants) -> Any:
+        read = lambda a: a.at[at].get(mode="clip")  # noqa: E731
+        return batch(jax.tree.map(read, clients), jax.tree.map(read, info), here)
+
+    def cut(j: Any) -> Participants:
+        some = lambda a: lax.dynamic_slice_in_dim(a, j * block, block) if jnp.ndim(a) else a  # noqa: E731
+        return jax.tree.map(some, queue)
+
     zero = jax.tree.map(
-        lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(batch, clients, info, present)
+        lambda a: jnp.zeros(a.shape, a.dtype),
+        jax.eval_shape(lambda: part(queue.row[:block], clients, cut(0))),
     )
 
     def body(j: Any, carry: Any) -> Any:
         total, clients, taken = carry
-        at = lax.dynamic_slice_in_dim(queue, j * block, block)
-        real = j * block + jnp.arange(block) < count
-        at = jnp.where(real, at, rows)  # row `rows` does not exist: nobody
-        read = lambda a: a.at[at].get(mode="clip") if jnp.ndim(a) else a  # noqa: E731
-        here = jax.tree.map(read, present)
-        here = here._replace(times=jnp.where(real, here.times, 0))
-        part, new, some = batch(jax.tree.map(read, clients), jax.tree.map(read, info), here)
+        here = cut(j)
+        at = jnp.where(here.times > 0, here.row, program.rows)  # a row that does not exist: nobody
+        sums, new, some = part(at, clients, here)
         clients = jax.tree.map(lambda a, b: a.at[at].set(b, mode="drop"), clients, new)
-        return jax.tree.map(jnp.add, total, part), clients, taken + some
+        return jax.tree.map(jnp.add, total, sums), clients, taken + some
 
     return lax.fori_loop(0, (count + block - 1) // block, body, (zero[0], clients, zero[2]))
 
@@ -325,8 +358,8 @@ def _run_on_mesh(
     rows = RunState(P(), P(None, AXIS), P())
     return jax.shard_map(
         partial(_run, program),
-        mesh=program.layout.mesh,
-        in_specs=(P(AXIS), P(AXIS), P(), P(), P(), P(), rows, P(), P()),
+        mesh=program.mesh,
+        in_specs=(PLACED, P(AXIS), P(), P(), P(), P(), rows, P(), P()),
         out_specs=(rows, P()),
         check_vma=False,
     )(placed, ranks, conditions, algorithms, trials, seed, state, start, stop)
@@ -344,5 +377,5 @@ def run_rounds(program: Program, *arguments: Any) -> tuple[RunState, Work]:
 
     Arguments as of `_run`, with the ranks of all devices.
     """
-    run = _on_one_device if program.layout.mesh.size == 1 else _on_several
+    run = _on_one_device if program.mesh.size == 1 else _on_several
     return run(program, *arguments)

@@ -1,7 +1,9 @@
 """A simulation in memory: runs of one problem side by side, advanced a few rounds at a time."""
 
+import hashlib
 from collections.abc import Sequence
 from functools import partial
+from math import ceil
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -9,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.trees import as_numbers, floats_to
@@ -22,7 +24,6 @@ from compositefl.simulation.placement import (
     Layout,
     Placed,
     device_mesh,
-    lay_out,
     place,
     replicated,
 )
@@ -72,16 +73,17 @@ class Simulation:
         self.round = 0
         clients = len(problem.sizes)
         mesh = device_mesh(min(devices or len(jax.devices()), clients))
-        self.layout = lay_out(problem.sizes, mesh)
+        self.layout = Layout(problem.sizes, mesh)
         rows, size = self.layout.rows, working_numbers(problem, batch_size)
         self.program = Program(
             loss=problem.loss,
-            layout=self.layout,
+            mesh=mesh,
+            rows=rows,
             sampling=ClientSampling(clients, count, replacement),
             largest=int(problem.sizes.max()),
             equal=bool(np.all(problem.sizes == problem.sizes[0])),
             batch_size=batch_size,
-            block=block or even_block(rows, WORKING_SET // size),
+            block=block or self._block(count, WORKING_SET // size),
         )
         self.conditions = Conditions(
             *(None if c is None else self.dtype.type(c) for c in conditions)
@@ -100,6 +102,17 @@ class Simulation:
             Group(self, algorithms[i : i + group], trials[i : i + group])
             for i in range(0, total, group)
         ]
+
+    def _block(self, count: int, most: int) -> int:
+        """Clients worked on at the same time on a device, at most `most`.
+
+        Of `count` clients drawn, the number that sits on one device varies; the block has room for
+        two standard deviations more than its share, so that a second block is rare.
+        """
+        rows, devices, clients = self.layout.rows, self.layout.mesh.size, len(self.problem.sizes)
+        share = count / devices
+        spread = (share * (1 - 1 / devices) * (1 - count / clients)) ** 0.5
+        return even_block(min(rows, ceil(share + 2 * spread)), most)
 
     def advance(self, stop: int) -> None:
         """Run all rounds before round `stop`."""
@@ -169,7 +182,7 @@ class Simulation:
 
     def _placed(self, weights: np.ndarray) -> Placed:
         """The problem's data on the devices."""
-        key = (self.layout, self.dtype, weights.tobytes())
+        key = (self.layout.mesh, self.dtype, hashlib.sha256(weights.tobytes()).digest())
         known, placed = PLACED.get(self.problem.data, (None, None))
         if placed is None or known != key:
             PLACED.pop(self.problem.data, None)  # one copy only
@@ -207,7 +220,7 @@ class Group:
         numbers = jax.tree.map(partial(as_numbers, dtype), *algorithms)
         self.algorithms = replicated(mesh, numbers)
         self.trials = replicated(mesh, np.asarray(trials, np.int32))
-        server, clients = _initial(sim.layout, self.algorithms, sim.problem.start(dtype))
+        server, clients = _initial(mesh, sim.layout.rows, self.algorithms, sim.problem.start(dtype))
         self.state = RunState(server, clients, replicated(mesh, np.full(self.size, -1, np.int32)))
         self.work = Work(np.zeros(self.size, int), np.zeros(self.size, int))
 
@@ -232,18 +245,18 @@ class Group:
         return _models(self.algorithms, self.state.server)
 
 
-@partial(jax.jit, static_argnames="layout")
-def _initial(layout: Layout, algorithms: Algorithm, x0: Any) -> Any:
+@partial(jax.jit, static_argnames=("mesh", "rows"))
+def _initial(mesh: Mesh, rows: int, algorithms: Algorithm, x0: Any) -> Any:
     """Server and client states of every run, at its place on the devices, in x0's type."""
     dtype = jnp.result_type(*jax.tree.leaves(x0))
 
     def put(tree: Any, spec: PartitionSpec) -> Any:
-        sharding = NamedSharding(layout.mesh, spec)
+        sharding = NamedSharding(mesh, spec)
         real = lambda a: a.astype(dtype) if jnp.issubdtype(a.dtype, jnp.floating) else a  # noqa: E731
         return jax.tree.map(lambda a: lax.with_sharding_constraint(real(a), sharding), tree)
 
     server, clients = jax.vmap(initial_state, in_axes=(0, None, None))(
-        algorithms, x0, len(layout.order)
+        algorithms, x0, rows * mesh.size
     )
     return put(server, PartitionSpec()), put(clients, PartitionSpec(None, AXIS))
 

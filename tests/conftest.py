@@ -3,7 +3,7 @@ import os
 import pytest
 
 import compositefl  # noqa: F401  (before jax starts: makes every core a device)
-from problems import lasso, network
+from tests.problems import lasso, network
 
 # Half the time to compile, which is most of the time of the tests on a new machine; programs run
 # slower. What users get, with all optimisations, runs in test_the_documented_command.

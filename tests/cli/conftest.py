@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import pytest
-from cli_words import SMALL, STEPS
 
 from compositefl.cli import main
+from tests.cli.cli_words import SMALL, STEPS
 
 
 class Answer(NamedTuple):

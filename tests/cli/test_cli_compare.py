@@ -3,10 +3,10 @@ import json
 
 import pandas as pd
 import pytest
-from cli_words import SMALL, STEPS
 from safetensors.numpy import load_file
 
 from compositefl.cli import demo
+from tests.cli.cli_words import SMALL, STEPS
 
 
 @pytest.fixture

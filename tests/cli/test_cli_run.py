@@ -10,10 +10,10 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from cli_words import SMALL, STEPS
 from safetensors.numpy import load_file
 
 import compositefl as cfl
+from tests.cli.cli_words import SMALL, STEPS
 
 COLUMNS = [
     "round",

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_helpers import sha256
 
 from compositefl.data import files, idx
+from tests.data.data_helpers import sha256
 
 PARTS = {"train": 12, "t10k": 5}
 

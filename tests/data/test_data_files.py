@@ -4,11 +4,11 @@ import gzip
 
 import numpy as np
 import pytest
-from data_helpers import sha256, write
 
 import compositefl.data as data
 from compositefl.core.errors import CompositeFLError
 from compositefl.data import files, idx
+from tests.data.data_helpers import sha256, write
 
 IMAGES = "train-images-idx3-ubyte.gz"
 

@@ -8,11 +8,11 @@ import tarfile
 import jax
 import numpy as np
 import pytest
-from data_helpers import sha256, write
 
 import compositefl.data as data
 from compositefl.core.errors import CompositeFLError
 from compositefl.data import a9a, cifar10, files
+from tests.data.data_helpers import sha256, write
 
 CLOTHES = [6000] * 10
 DIGITS = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]

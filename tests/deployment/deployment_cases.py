@@ -93,9 +93,9 @@ ALGORITHMS = {
     ),
 }
 MODELS = {
-    "lasso": 'name = "deployment_cases:lasso_model"',
-    "coupled": 'name = "deployment_cases:coupled_model"',
-    "torch": 'name = "deployment_cases:torch_model"',
+    "lasso": 'name = "tests.deployment.deployment_cases:lasso_model"',
+    "coupled": 'name = "tests.deployment.deployment_cases:coupled_model"',
+    "torch": 'name = "tests.deployment.deployment_cases:torch_model"',
     "mlp": 'name = "mlp"\ninput_shape = [4]\nclasses = 3\nhidden = [5]',
 }
 DATA = {"lasso": lasso_data, "coupled": lasso_data, "mlp": network_data}

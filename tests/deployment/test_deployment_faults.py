@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from compositefl.deployment.messages import decode, encode
-from deployment_cases import FAST, Local, centralised, gap, simulate, text
+from tests.deployment.deployment_cases import FAST, Local, centralised, gap, simulate, text
 
 EXACT = 1e-12
 ROUNDS = 6

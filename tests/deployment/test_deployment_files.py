@@ -10,7 +10,7 @@ from compositefl.core.errors import CompositeFLError
 from compositefl.deployment import Federation, Site
 from compositefl.deployment.messages import decode, encode, pack, unpack
 from compositefl.deployment.store import Entry, Store
-from deployment_cases import Local, text
+from tests.deployment.deployment_cases import Local, text
 
 
 def test_the_hash_is_that_of_the_file(tmp_path):

@@ -5,7 +5,14 @@ import numpy as np
 import pytest
 
 from compositefl.core.vector import unwrap
-from deployment_cases import ALGORITHMS, Local, gap, simulate, simulated_models, text
+from tests.deployment.deployment_cases import (
+    ALGORITHMS,
+    Local,
+    gap,
+    simulate,
+    simulated_models,
+    text,
+)
 
 METHODS = [name for name in ALGORITHMS if name != "mime"]
 

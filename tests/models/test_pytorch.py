@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import compositefl as cfl
-from deployment_cases import Local, gap, simulate, text
+from tests.deployment.deployment_cases import Local, gap, simulate, text
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from regularizer_cases import CASES
 
 import compositefl.regularizers as R
 from compositefl.core.errors import CompositeFLError
+from tests.regularizers.regularizer_cases import CASES
 
 pytestmark = pytest.mark.usefixtures("x64")
 settings = hypothesis.settings.get_profile("regularizers")

@@ -9,9 +9,9 @@ import optax
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from regularizer_cases import BY_NAME, CASES
 
 import compositefl.regularizers as R
+from tests.regularizers.regularizer_cases import BY_NAME, CASES
 
 pytestmark = pytest.mark.usefixtures("x64")
 settings = hypothesis.settings.get_profile("regularizers")

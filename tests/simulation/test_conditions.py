@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import compositefl as cfl
-from problems import centralised_solution
+from tests.problems import centralised_solution
 
 WEIGHT = 0.1
 ALGORITHM = cfl.FedNMap(gamma=0.5, local_steps=5, local_lr=0.02)

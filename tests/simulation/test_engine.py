@@ -342,7 +342,7 @@ def test_without_all_cores_results_are_the_same(network_problem):
     code = """
         import numpy as np, jax
         import compositefl as cfl
-        from problems import network
+        from tests.problems import network
         assert len(jax.devices()) == 1
         result = cfl.minimize(network(), cfl.L1(0.02), cfl.FedNMap(gamma=0.5, local_steps=3,
             local_lr=0.05), rounds=12, batch_size=4, seed=1, dtype="float64", progress=False)
@@ -350,7 +350,7 @@ def test_without_all_cores_results_are_the_same(network_problem):
     """
     environment = os.environ | {
         "COMPOSITEFL_DEVICES": "1",
-        "PYTHONPATH": os.path.dirname(os.path.dirname(__file__)),
+        "PYTHONPATH": os.pathsep.join(sys.path),
     }
     out = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],

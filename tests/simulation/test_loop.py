@@ -5,20 +5,16 @@ import numpy as np
 import pytest
 
 import compositefl as cfl
-import test_against_plain
-import test_methods_a
-import test_methods_b
 from compositefl.problem import External
-from problems import cross_entropy, squared_loss
+from tests.algorithms import twins
+from tests.algorithms.helpers import STEPS, WEIGHT
+from tests.problems import cross_entropy, squared_loss
 
-WEIGHT = 0.05
 METHODS = {
-    **{name: case[0] for name, case in test_against_plain.METHODS.items()},
-    **{name: case[0] for name, case in test_methods_a.ALL.items()},
-    **{name: case[0] for name, case in test_methods_b.TWINS.items()},
+    **{name: algorithm for name, (algorithm, _) in twins.ALL.items()},
     "pgd": cfl.PGD(lr=0.2),
-    "fedavg": cfl.FedAvg(composite="server-prox", **test_against_plain.STEPS),
-    "scaffold": cfl.Scaffold(composite="server-prox", **test_against_plain.STEPS),
+    "fedavg": cfl.FedAvg(composite="server-prox", **STEPS),
+    "scaffold": cfl.Scaffold(composite="server-prox", **STEPS),
     "fedprox nonsmooth": cfl.FedProxNonsmooth(local_steps=4, eta=1.0, accuracy=0.1),
     "fedmspp nonsmooth": cfl.FedMSPPNonsmooth(local_steps=4, eta=1.0, accuracy=0.1),
 }

@@ -9,12 +9,12 @@ The one with ||prox(z_0) - z_0|| is always smaller than those with F_nor(z_0) an
 
 import numpy as np
 import pytest
-from theory_problems import Quadratic, mixed, run, soft, tiled
 
 import compositefl as cfl
 from compositefl.core.component import replace
 from compositefl.simulation.simulation import Simulation
 from compositefl.theory import stepsizes
+from tests.theory.theory_problems import Quadratic, mixed, run, soft, tiled
 
 GAMMA = 0.2  # 1/(5 L), L = 1
 LIMIT = 1 / (100 * np.sqrt(26))  # of eta_hat at m = 1

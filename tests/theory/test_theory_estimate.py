@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from theory_problems import Quadratic
 
 import compositefl as cfl
 from compositefl.theory import (
@@ -15,7 +14,8 @@ from compositefl.theory import (
     stepsizes,
     with_theory_steps,
 )
-from problems import network
+from tests.problems import network
+from tests.theory.theory_problems import Quadratic
 
 HESSIAN = np.array([2.0, 1.0, 0.6, 0.5])
 WEIGHT, GAMMA, BATCH = 0.1, 0.05, 4

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 HERE = Path(__file__).parent
+REPOSITORY = HERE.parents[2]
 
 
 def pytest_configure(config):
@@ -36,7 +37,7 @@ class Net:
     def __init__(self, root):
         from compositefl.cli.rehearsal import free_port
         from compositefl.deployment import Federation, flare
-        from deployment_cases import text
+        from tests.deployment.deployment_cases import text
 
         self.flare, self.root = flare, root
         self.first = Federation.parse(text())
@@ -86,7 +87,7 @@ class Net:
             accepted = federation.hash if accept is None or site in accept else "0" * 64
             (local / "site.toml").write_text(
                 f'name = "{site}"\naccept = ["{accepted}"]\n'
-                f'function = "network_faults:load_{site}"\n'
+                f'function = "tests.deployment.network.network_faults:load_{site}"\n'
             )
             (local / "fault.json").unlink(missing_ok=True)
             if faults and site in faults:
@@ -161,11 +162,10 @@ class Outcome:
 @pytest.fixture(scope="session")
 def net(tmp_path_factory):
     pytest.importorskip("nvflare", reason="needs pip install 'compositefl[deploy]'")
-    paths = [str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")]
+    paths = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
     before = dict(os.environ)
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     os.environ["COMPOSITEFL_DEVICES"] = "1"
-    sys.path[:0] = paths[:2]
     jax.devices()
     root = tmp_path_factory.mktemp("net")
     made = Net(root)

@@ -10,7 +10,7 @@ import psutil
 
 from compositefl.deployment.messages import decode, encode
 from compositefl.deployment.worker import Session
-from deployment_cases import SITES, lasso_data
+from tests.deployment.deployment_cases import SITES, lasso_data
 
 honest = Session.round
 

@@ -9,7 +9,7 @@ pytest.importorskip("nvflare", reason="needs pip install 'compositefl[deploy]'")
 
 import psutil
 
-from deployment_cases import centralised, gap, lasso_data, simulate, text
+from tests.deployment.deployment_cases import centralised, gap, lasso_data, simulate, text
 
 full = pytest.mark.full
 EXACT = 1e-12

@@ -15,7 +15,7 @@ from sklearn.datasets import load_breast_cancer
 import compositefl as cfl
 from compositefl.deployment import Federation
 from compositefl.solve.result import named_arrays
-from deployment_cases import simulate
+from tests.deployment.deployment_cases import simulate
 
 pytest.importorskip("nvflare", reason="needs pip install 'compositefl[deploy]'")
 pytest.importorskip("pyarrow", reason="reads Parquet")

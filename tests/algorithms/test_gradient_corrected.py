@@ -1,30 +1,34 @@
-"""Identities between methods (float64, same samples), fixed points, invariants, costs."""
+"""Methods with gradient correction: identities, invariants, limits."""
 
 import jax
 import numpy as np
 import pytest
 
 import compositefl as cfl
-from compositefl.engine.accounting import round_cost
-from problems import centralised_solution
+from compositefl.algorithms import (
+    VRLSGD,
+    FedDC,
+    Scaffnew,
+    ScaffoldI,
+    ScaffoldM,
+)
+from compositefl.algorithms.geometric import geometric
+from tests.algorithms.helpers import (
+    FIVE,
+    FULL,
+    LOCAL,
+    ONE_STEP,
+    PARTIAL,
+    STEPS,
+    assert_equal,
+    assert_reaches,
+    quadratic,
+    solve,
+    started_at_prox,
+)
+from tests.problems import centralised_solution
 
-STEPS = dict(local_steps=4, local_lr=0.03, server_lr=1.5)
 ETA_HAT = 4 * 0.03 * 1.5
-
-
-def solve(problem, phi, algorithm, **options):
-    options = dict(rounds=15, batch_size=4, seed=7, dtype="float64", progress=False) | options
-    return cfl.minimize(problem, phi, algorithm, **options)
-
-
-def started_at_prox(problem, phi, t):
-    with jax.enable_x64(True):
-        start = jax.tree.map(np.asarray, phi.prox(problem.start("float64"), t))
-    return cfl.Problem(problem.loss, start, problem.clients)
-
-
-def assert_equal(a, b, tolerance=1e-10):
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=tolerance), a, b)
 
 
 @pytest.mark.parametrize(
@@ -37,13 +41,21 @@ def test_without_regularizer_all_are_scaffold(network_problem, algorithm):
     assert_equal(solve(network_problem, None, algorithm).params, reference.params)
 
 
-@pytest.mark.parametrize("algorithm", [cfl.FedMiD(**STEPS), cfl.FedDA(**STEPS)])
-def test_without_regularizer_fedmid_and_fedda_are_fedavg(network_problem, algorithm):
-    reference = solve(network_problem, None, cfl.FedAvg(**STEPS))
+@pytest.mark.parametrize(
+    "algorithm",
+    [VRLSGD(**LOCAL), Scaffnew(random=False, **LOCAL), FedDC(mu=0.0, drift=False, **LOCAL)],
+    ids=lambda a: type(a).__name__,
+)
+def test_these_are_scaffold(network_problem, algorithm):
+    reference = solve(network_problem, None, cfl.Scaffold(**LOCAL))
     assert_equal(solve(network_problem, None, algorithm).params, reference.params)
 
 
-ONE_STEP = dict(local_steps=1, local_lr=0.1, server_lr=2.0)
+def test_vrl_sgd_is_scaffold_with_the_prox_on_the_server_too(lasso_problem):
+    phi, variant = cfl.L1(0.05), dict(composite="server-prox", **LOCAL)
+    moved = started_at_prox(lasso_problem, phi, 0.12)
+    reference = solve(moved, phi, cfl.Scaffold(**variant))
+    assert_equal(solve(lasso_problem, phi, VRLSGD(**variant)).params, reference.params)
 
 
 @pytest.mark.parametrize(
@@ -76,13 +88,6 @@ def test_fednmap_with_one_local_step_is_norm_sgd(network_problem):
     assert_equal(a.params, b.params)
 
 
-def test_norm_sgd_with_step_gamma_is_prox_sgd_from_its_prox(network_problem):
-    phi = cfl.ElasticNet(0.05, 0.1)
-    moved = started_at_prox(network_problem, phi, 0.2)
-    a = solve(network_problem, phi, cfl.NormSGD(lr=0.2, gamma=0.2))
-    assert_equal(a.params, solve(moved, phi, cfl.ProxSGD(lr=0.2)).params)
-
-
 def test_fedcanon2_has_the_iterates_of_fedcanon(network_problem):
     phi = cfl.MCP(0.05, 3.0)
     a = solve(network_problem, phi, cfl.FedCanon(**STEPS))
@@ -111,6 +116,13 @@ def test_weighted_control_is_the_weighted_mean(network_problem):
     w = network_problem.sizes / network_problem.sizes.sum()
     mean = jax.tree.map(lambda a: np.tensordot(w, a, 1), result.clients.h)
     assert_equal(result.server.cbar, mean)
+
+
+@pytest.mark.parametrize("algorithm", [ScaffoldI(**STEPS), ScaffoldM(**STEPS)])
+def test_the_server_has_the_mean_of_all_controls(network_problem, algorithm):
+    result = solve(network_problem, None, algorithm, **PARTIAL)
+    assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(result.server.c)) > 1e-3
+    assert_equal(result.server.c, jax.tree.map(lambda a: a.mean(axis=0), result.clients.c))
 
 
 def test_za1_corrections_sum_to_zero(network_problem):
@@ -177,45 +189,48 @@ def test_bias_of_fedcanon_is_proportional_to_its_local_step(lasso_problem):
 
 
 @pytest.mark.parametrize(
+    ("algorithm", "conditions"),
+    [
+        (Scaffnew(**FIVE), {}),
+        (VRLSGD(**FIVE), {}),
+        (VRLSGD(**FIVE), {"stragglers": 0.4}),
+    ],
+    ids=lambda v: type(v).__name__ if not isinstance(v, dict) else "-".join(v),
+)
+def test_reaches_the_solution(lasso_problem, solution, algorithm, conditions):
+    assert_reaches(lasso_problem, algorithm, solution, **conditions)
+
+
+@pytest.mark.parametrize(
     "algorithm",
     [
-        cfl.FedMiD(local_steps=5, local_lr=0.02),
-        cfl.FedDA(local_steps=5, local_lr=0.02),
-        cfl.FedAvg(local_steps=5, local_lr=0.02, composite="server-prox"),
-        cfl.FedAvg(local_steps=5, local_lr=0.02, composite="subgradient"),
+        ScaffoldI(local_steps=5, local_lr=0.02),
+        ScaffoldM(local_steps=5, local_lr=0.02, gradient_weight=0.3),
     ],
-    ids=lambda a: repr(a)[:40],
+    ids=repr,
 )
-def test_methods_without_correction_drift(lasso_problem, algorithm):
-    solution = centralised_solution(lasso_problem, 0.1)
-    result = solve(
-        lasso_problem, cfl.L1(0.1), algorithm, rounds=3000, batch_size=None, eval_every=3000
-    )
-    error = np.linalg.norm(result.params - solution)
-    assert 1e-3 < error < 1.0
+def test_control_variates_reach_the_solution_with_sampled_clients(lasso_problem, algorithm):
+    hessian, linear = quadratic(lasso_problem)
+    result = solve(lasso_problem, None, algorithm, rounds=4000, participation=3, **FULL)
+    np.testing.assert_allclose(result.params, np.linalg.solve(hessian, linear), atol=1e-9)
 
 
-# vectors down, vectors up, prox on a client (as a function of Q), prox on the server
-COSTS = {
-    cfl.FedNMap: (2, 1, lambda q: q, 1),
-    cfl.ZA1: (1, 1, lambda q: q + 1, 1),
-    cfl.FedCanon: (2, 1, lambda q: 0, 1),
-    cfl.FedMiD: (1, 1, lambda q: q, 1),
-    cfl.FedDA: (1, 1, lambda q: q, 1),
-    cfl.Scaffold: (2, 2, lambda q: 0, 0),
-    cfl.FedAvg: (1, 1, lambda q: 0, 0),
-}
+@pytest.mark.parametrize("kind", [ScaffoldI, ScaffoldM])
+def test_subgradient_variant_solves_a_smooth_composite_problem(lasso_problem, kind):
+    hessian, linear = quadratic(lasso_problem)
+    algorithm = kind(local_steps=5, local_lr=0.02, composite="subgradient")
+    result = solve(lasso_problem, cfl.SquaredL2(0.2), algorithm, rounds=4000, **FULL)
+    ridge = np.linalg.solve(hessian + 2 * 0.2 * np.eye(8), linear)
+    np.testing.assert_allclose(result.params, ridge, atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", COSTS, ids=lambda k: k.__name__)
-def test_costs_match_the_overview_table(kind):
-    down, up, prox_client, prox_server = COSTS[kind]
-    x0 = {"a": np.zeros((30, 4), np.float32), "b": np.zeros(7, np.float32)}
-    cost = round_cost(kind(local_steps=9, local_lr=0.1), x0)
-    vector = 127 * 4
-    assert cost.bytes_down // vector == down
-    assert cost.bytes_down % vector in (0, 4)  # FedDA sends its clock along
-    assert cost.bytes_up == up * vector
-    assert cost.prox_client == prox_client(9)
-    assert cost.prox_server == prox_server
-    assert cost.steps == 9 and cost.gradients_step == 1 and cost.gradients_visit == 0
+def test_round_lengths_are_geometric():
+    keys = jax.random.split(jax.random.key(0), 40000)
+    for p in (0.2, 0.7):
+        draws = np.asarray(jax.vmap(geometric, in_axes=(0, None))(keys, p))
+        for k in (1, 2, 5):
+            share = p * (1 - p) ** (k - 1)
+            assert abs(np.mean(draws == k) - share) < 5 * np.sqrt(share / 40000)
+        assert draws.min() == 1
+        assert abs(draws.mean() - 1 / p) < 5 * np.sqrt((1 - p) / 40000) / p
+    assert np.all(np.asarray(jax.vmap(geometric, in_axes=(0, None))(keys, 1.0)) == 1)

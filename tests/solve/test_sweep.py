@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import compositefl as cfl
-from problems import centralised_solution
+from tests.problems import centralised_solution
 
 OPTIONS = dict(rounds=10, batch_size=4, seed=3, dtype="float64", progress=False, eval_every=5)
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import compositefl as cfl
-from problems import squared_loss
+from tests.problems import squared_loss
 
 GOOD = dict(local_steps=2, local_lr=0.1)
 CLIENTS = [(np.ones((3, 2)), np.ones(3)), (np.ones((4, 2)), np.ones(4))]

@@ -1,34 +1,8 @@
-"""The methods once more, in plain NumPy loops, straight from the papers' pseudo-code.
-
-They share nothing with the library but the numbers of the samples drawn, so that trajectories can
-be compared. Each yields the model after every round.
-"""
+"""Methods that correct a client's gradient by what the other clients see."""
 
 import numpy as np
 
-from compositefl.engine.sampling import Stream, minibatch, round_key, trial_key
-
-
-class LeastSquares:
-    """Gradients of the clients' losses, on the samples that the library would draw."""
-
-    def __init__(self, problem, batch_size, seed):
-        self.clients = problem.clients
-        self.batch_size = batch_size
-        self.seed = seed
-        self.n = len(self.clients)
-
-    def gradient(self, i, x, t, l):
-        a, b = self.clients[i]
-        if self.batch_size is not None:
-            key = round_key(trial_key(self.seed, 0), Stream.MINIBATCH, t)
-            rows = np.asarray(minibatch(key, i, l, self.batch_size, len(b)))
-            a, b = a[rows], b[rows]
-        return a.T @ (a @ x - b) / len(b)
-
-
-def soft(z, t, weight):
-    return np.sign(z) * np.maximum(np.abs(z) - t * weight, 0.0)
+from tests.reference.losses import soft
 
 
 def fednmap(f, z, weight, *, gamma, ea, es, Q, rounds):
@@ -85,33 +59,6 @@ def fedcanon(f, x, weight, *, ea, es, Q, rounds):
         yield x
 
 
-def fedmid(f, x, weight, *, ea, es, Q, rounds):
-    """Yuan et al., FedMiD with the Euclidean mirror map."""
-    for t in range(rounds):
-        ends = []
-        for i in range(f.n):
-            xi = x
-            for l in range(Q):
-                xi = soft(xi - ea * f.gradient(i, xi, t, l), ea, weight)
-            ends.append(xi)
-        x = soft(x + es * (np.mean(ends, axis=0) - x), ea * es * Q, weight)
-        yield x
-
-
-def fedda(f, y, weight, *, ea, es, Q, rounds):
-    """Yuan et al., FedDualAvg: the prox parameter is the sum of all steps so far."""
-    for t in range(rounds):
-        elapsed = ea * es * Q * t
-        ends = []
-        for i in range(f.n):
-            yi = y
-            for l in range(Q):
-                yi = yi - ea * f.gradient(i, soft(yi, elapsed + l * ea, weight), t, l)
-            ends.append(yi)
-        y = y + es * (np.mean(ends, axis=0) - y)
-        yield soft(y, ea * es * Q * (t + 1), weight)
-
-
 def scaffold(f, x, *, ea, es, Q, rounds):
     """Karimireddy et al., option II."""
     c, ci = np.zeros(x.size), np.zeros((f.n, x.size))
@@ -130,16 +77,44 @@ def scaffold(f, x, *, ea, es, Q, rounds):
         yield x
 
 
-def prox_sgd(f, x, weight, *, step, rounds):
+def scaffold_1(f, x, *, ea, es, Q, rounds):
+    """Option I; the server averages the controls of all clients itself."""
+    ci = np.zeros((f.n, x.size))
     for t in range(rounds):
-        g = np.mean([f.gradient(i, x, t, 0) for i in range(f.n)], axis=0)
-        x = soft(x - step * g, step, weight)
+        ends, c = [], ci.mean(axis=0)
+        for i in f.present(t):
+            xi = x
+            for l in range(Q):
+                xi = xi - ea * (f.gradient(i, xi, t, l) - ci[i] + c)
+            ends.append(xi)
+            ci[i] = f.full_gradient(i, x)
+        x = x + es * (np.mean(ends, axis=0) - x)
         yield x
 
 
-def norm_sgd(f, z, weight, *, step, gamma, rounds):
+def vrl_sgd(f, x, *, ea, Q, rounds):
+    """Liang et al., Algorithm 1."""
+    correction = np.zeros((f.n, x.size))
     for t in range(rounds):
-        x = soft(z, gamma, weight)
-        g = np.mean([f.gradient(i, x, t, 0) for i in range(f.n)], axis=0)
-        z = z - step * (g + (z - x) / gamma)
-        yield soft(z, gamma, weight)
+        ends = []
+        for i in range(f.n):
+            u = x
+            for l in range(Q):
+                u = u - ea * (f.gradient(i, u, t, l) - correction[i])
+            ends.append(u)
+        x = np.mean(ends, axis=0)
+        correction = correction + (x - np.array(ends)) / (ea * Q)
+        yield x
+
+
+def scaffnew(f, x, *, gamma, p, lengths):
+    """Mishchenko et al., step by step; lengths[t] steps up to the t-th head of the shared coin."""
+    xi, h = np.tile(x, (f.n, 1)), np.zeros((f.n, x.size))
+    for t, length in enumerate(lengths):
+        for l in range(length):
+            g = np.array([f.gradient(i, xi[i], t, l) for i in range(f.n)])
+            xi = xi - gamma * (g - h)
+        mean = np.tile(xi.mean(axis=0), (f.n, 1))
+        h = h + p / gamma * (mean - xi)
+        xi = mean
+        yield mean[0]

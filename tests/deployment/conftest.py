@@ -1,1 +1,0 @@
-"""Its place puts this folder on the path, also for the tests in network/."""

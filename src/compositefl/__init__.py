@@ -3,7 +3,7 @@
 # configuration first: it makes settings that must precede JAX's start.
 from compositefl import configuration, algorithms, data, models, regularizers, theory  # isort: skip
 from compositefl.algorithms import *
-from compositefl.core.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError, ConvergenceWarning
 from compositefl.data import partition
 from compositefl.engine import metrics
 from compositefl.problem import Problem

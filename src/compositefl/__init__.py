@@ -4,7 +4,7 @@
 from compositefl import configuration, algorithms, data, models, regularizers, theory  # isort: skip
 from compositefl.algorithms import *
 from compositefl.configuration import configure
-from compositefl.core.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError, ConvergenceWarning
 from compositefl.data import partition
 from compositefl.engine import metrics
 from compositefl.problem import Problem

@@ -1,7 +1,7 @@
 """A federated problem: clients' data, the model's loss and the starting point."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from compositefl.core.arrays import as_arrays, shapes_in_words
 from compositefl.core.errors import CompositeFLError, require_integer
+from compositefl.core.types import Batch
+from compositefl.mean_loss import require_mean
+
+ONE_BATCH = (
+    "clients must be a list of batches, and this looks like one batch: write [(x, y)] for one "
+    "client, or cfl.partition.iid((x, y), clients=10) to split it"
+)
 
 
 @dataclass(frozen=True)
@@ -80,13 +88,12 @@ class Problem:
     ):
         self.loss = loss
         self.params = jax.tree.map(np.asarray, params)
-        self.clients = clients
-        self.test = test
+        self.clients = clients = checked_clients(clients)
+        self.test: Any = None if test is None else as_arrays(test, "the test set")
         self.accuracy = accuracy
         self.data = DataIdentity()
+        self.short_start = False  # params have fewer digits than float64
         self._check_params()
-        if len(clients) == 0:
-            raise CompositeFLError("clients is empty; at least one client is needed")
         first = clients[0]  # a partition copies on every access
         self.sizes = np.array([_check_client(i, c, first) for i, c in enumerate(clients)])
         self._check_loss(first)
@@ -94,6 +101,8 @@ class Problem:
             require_integer(2, coupled_batch=coupled_batch)
             self.loss = Coupled(loss, coupled_batch)
             self.accuracy = accuracy and Coupled(accuracy, coupled_batch)
+        else:
+            require_mean(loss, self.params, clients, self.sizes)
         if eval_samples is not None:
             require_integer(eval_samples=eval_samples)
         self.eval_samples = eval_samples
@@ -158,6 +167,7 @@ class Problem:
                 )
             if not np.all(np.isfinite(leaf)):
                 raise CompositeFLError(f"params{name} contains NaN or infinity")
+        self.short_start = any(leaf.dtype.itemsize < 8 and np.any(leaf) for _, leaf in leaves)
 
     def _check_loss(self, client: Any) -> None:
         if not callable(self.loss):
@@ -174,6 +184,28 @@ class Problem:
             )
 
 
+def checked_clients(clients: Any) -> Sequence[Batch]:
+    """A sequence of batches, tables as arrays; one batch in place of a list of them is refused."""
+    if hasattr(clients, "to_numpy") or hasattr(clients, "toarray") or isinstance(clients, Mapping):
+        raise CompositeFLError(ONE_BATCH, parameter="clients")
+    if not hasattr(clients, "__len__") or not hasattr(clients, "__getitem__"):
+        raise CompositeFLError(
+            f"clients={clients!r} must be a list of batches, one per client", parameter="clients"
+        )
+    if len(clients) == 0:
+        raise CompositeFLError("clients is empty; at least one client is needed")
+    if isinstance(clients, np.ndarray | jax.Array) and clients.ndim < 3:
+        raise CompositeFLError(ONE_BATCH, parameter="clients")
+    if not isinstance(clients, (list, tuple)):
+        return clients  # makes batches when asked, as a partition does
+    shapes = [np.shape(c) if hasattr(c, "shape") else None for c in clients]
+    if len(shapes) == 2 and None not in shapes and all(shapes):
+        x, y = shapes
+        if x[0] == y[0] and x[1:] != y[1:]:  # type: ignore[index]
+            raise CompositeFLError(ONE_BATCH, parameter="clients")
+    return [as_arrays(client, f"client {i}") for i, client in enumerate(clients)]
+
+
 def _check_client(i: int, client: Any, first: Any) -> int:
     """Refuse a batch that does not look like the first client's; returns its sample count."""
     leaves, like = jax.tree.leaves(client), jax.tree.leaves(first)
@@ -182,10 +214,8 @@ def _check_client(i: int, client: Any, first: Any) -> int:
         raise CompositeFLError(f"client {i} has structure {structure}, client 0 has {expected}")
     sizes = {np.shape(leaf)[0] if np.ndim(leaf) else -1 for leaf in leaves}
     if len(sizes) != 1 or -1 in sizes:
-        shapes = [np.shape(leaf) for leaf in leaves]
-        raise CompositeFLError(
-            f"client {i} has arrays of shapes {shapes}; the leading axis must be its samples"
-        )
+        found = shapes_in_words([np.shape(leaf) for leaf in leaves])
+        raise CompositeFLError(f"client {i} has {found}; the leading axis must be its samples")
     (size,) = sizes
     if size == 0:
         raise CompositeFLError(f"client {i} has no samples")
@@ -195,6 +225,8 @@ def _check_client(i: int, client: Any, first: Any) -> int:
                 f"client {i} has samples of shape {np.shape(leaf)[1:]}, "
                 f"client 0 of {np.shape(model)[1:]}"
             )
+        if np.asarray(leaf).dtype.kind in "OUS":  # of a partition
+            as_arrays(leaf, f"client {i}")
         if np.issubdtype(np.asarray(leaf).dtype, np.floating) and not np.isfinite(leaf).all():
             raise CompositeFLError(f"client {i} has NaN or infinity in its data")
     return size

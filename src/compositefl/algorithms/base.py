@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import jax
 
 from compositefl.core.component import component, static
-from compositefl.core.errors import CompositeFLError, require_integer, require_positive
+from compositefl.core.errors import (
+    CompositeFLError,
+    is_concrete,
+    require_integer,
+    require_positive,
+)
 from compositefl.core.trees import tree_bytes
 from compositefl.core.vector import Vector
 from compositefl.regularizers.base import Regularizer
@@ -16,6 +21,8 @@ if TYPE_CHECKING:
     StepSize: TypeAlias = float
 else:
     StepSize = float | str  # a number, or "theory" until `minimize` has found the number
+
+SMALLEST_STEP = 1e-4  # below it, float32 loses what a division by the step is to recover
 
 
 def wants_theory(algorithm: Any) -> bool:
@@ -50,6 +57,7 @@ class Algorithm:
     stops_early: ClassVar[bool] = False  # `finished` may end a client's round early
     needs: ClassVar[frozenset[str]] = frozenset()  # extra arguments of `begin`, see there
     allows_noise: ClassVar[bool] = False  # uploads may be clipped and changed, see `state_after`
+    divides_by_step: ClassVar[bool] = False  # recovers a mean gradient from a difference of points
     needs_everyone: ClassVar[str] = ""  # why it cannot run with a part of the clients
     needs_all_steps: ClassVar[str] = ""  # why no client may stop before its last step
 
@@ -58,6 +66,22 @@ class Algorithm:
 
     def check(self) -> None:
         """Refuse hyper-parameters outside their range, given the regulariser."""
+
+    def cautions(self, dtype: str) -> list[str]:
+        """What these numbers, though allowed, will probably do: sentences for a warning.
+
+        dtype: the floating-point type of the run.
+        """
+        step: Any = getattr(self, "local_lr", None)
+        if not (self.divides_by_step and dtype == "float32" and is_concrete(step)):
+            return []
+        if step >= SMALLEST_STEP:
+            return []
+        return [
+            f"local_lr={step:g} is below {SMALLEST_STEP:g}: {type(self).__name__} divides "
+            "differences of points by it, which in float32 leaves few digits of the mean gradient; "
+            "dtype='float64' keeps them"
+        ]
 
     def prox(self, z: Vector, t: Any) -> Vector:
         """prox_t(z) of the regulariser."""
@@ -139,9 +163,33 @@ class Algorithm:
         """The model for the user: a point that comes out of a prox."""
         raise NotImplementedError
 
+    def normal_map_point(self, server: Any) -> tuple[Vector, Any] | None:
+        """(z, gamma) with model(server) = prox_gamma(z), for a method that iterates on such a z.
+
+        The history's normal map is then the method's own, F_nor(z) = grad f(x) + (z - x)/gamma.
+        """
+        return None
+
     def upload_bytes(self, upload: Any) -> int:
         """Bytes of an upload on the wire; less than its arrays hold if it is compressed."""
         return tree_bytes(upload)
+
+
+def overshoot_of_zeros(name: str, step: Any, gamma: Any, regularizer: Regularizer) -> list[str]:
+    """A caution where the step of a normal-map method exceeds gamma.
+
+    On coordinates that the prox sets to zero x stands still, and the distance of z to its fixed
+    point changes by the factor 1 - step/gamma per round: beyond 2 gamma it grows.
+    """
+    if not (is_concrete(step) and is_concrete(gamma)) or isinstance(regularizer, Zero):
+        return []
+    if step <= gamma * (1 + 1e-6):
+        return []
+    what = "zeros of the model are lost" if step > 2 * gamma else "zeros of the model come and go"
+    return [
+        f"{name}={step:g} is above gamma={gamma:g}: on zeros of the model z is multiplied by "
+        f"1 - {step:g}/{gamma:g} in every round, so {what}; smaller steps or a larger gamma help"
+    ]
 
 
 @component

@@ -7,7 +7,7 @@ server takes the step.
 from dataclasses import KW_ONLY
 from typing import Any, NamedTuple
 
-from compositefl.algorithms.base import Algorithm
+from compositefl.algorithms.base import Algorithm, overshoot_of_zeros
 from compositefl.core.component import component
 from compositefl.core.errors import require_positive
 from compositefl.core.vector import Vector
@@ -88,6 +88,9 @@ class NormSGD(ProxSGD):
     def check(self) -> None:
         self.regularizer.check_prox("gamma", self.gamma)
 
+    def cautions(self, dtype: str) -> list[str]:
+        return overshoot_of_zeros("lr", self.lr, self.gamma, self.regularizer)
+
     def init_server(self, x0: Vector) -> NormalMapState:
         return NormalMapState(x0, self.prox(x0, self.gamma))
 
@@ -99,3 +102,6 @@ class NormSGD(ProxSGD):
 
     def model(self, server: NormalMapState) -> Vector:
         return server.x
+
+    def normal_map_point(self, server: NormalMapState) -> tuple[Vector, Any]:
+        return server.z, self.gamma

@@ -36,6 +36,7 @@ class FedAvgM(SmoothAlgorithm):
 
     paper = "Cheng, Huang, Wu, Yuan (2024), not Hsu et al."
     covers = "smooth nonconvex"
+    divides_by_step = True
 
     _: KW_ONLY
     gradient_weight: float = 0.1

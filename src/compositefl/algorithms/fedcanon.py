@@ -39,6 +39,7 @@ class FedCanon(FederatedAlgorithm):
 
     paper = "Zhou et al. (2025)"
     covers = "nonconvex f, weakly convex phi with bounded subgradients"
+    divides_by_step = True
 
     def check(self) -> None:
         self.regularizer.check_prox("eta_hat = local_lr*server_lr*local_steps", self.eta_hat)

@@ -50,6 +50,7 @@ class FedDC(AveragingAlgorithm):
 
     paper = "Gao et al. (2022)"
     covers = "smooth nonconvex"
+    divides_by_step = True
     eta_hat_formula = "eta_hat (1/mu, or local_lr*local_steps without the drift)"
 
     _: KW_ONLY

@@ -12,7 +12,7 @@ so that a client needs no prox for it. With everyone taking part this is Algorit
 from dataclasses import KW_ONLY
 from typing import Any, NamedTuple
 
-from compositefl.algorithms.base import FederatedAlgorithm
+from compositefl.algorithms.base import FederatedAlgorithm, overshoot_of_zeros, wants_theory
 from compositefl.core.component import component
 from compositefl.core.vector import Vector
 
@@ -50,12 +50,19 @@ class FedNMap(FederatedAlgorithm):
     paper = "Huang, Pu, Johansson (2026), Algorithm 1"
     covers = "nonconvex f, weakly convex phi"
     allows_noise = True
+    divides_by_step = True
 
     _: KW_ONLY
     gamma: float = 1.0
 
     def check(self) -> None:
         self.regularizer.check_prox("gamma", self.gamma)
+
+    def cautions(self, dtype: str) -> list[str]:
+        if wants_theory(self):
+            return []
+        zeros = overshoot_of_zeros("eta_hat", self.eta_hat, self.gamma, self.regularizer)
+        return super().cautions(dtype) + zeros
 
     def init_server(self, x0: Vector) -> Server:
         return Server(x0, self.prox(x0, self.gamma), x0.zeros())
@@ -92,3 +99,6 @@ class FedNMap(FederatedAlgorithm):
 
     def model(self, server: Server) -> Vector:
         return server.x
+
+    def normal_map_point(self, server: Server) -> tuple[Vector, Any]:
+        return server.z, self.gamma

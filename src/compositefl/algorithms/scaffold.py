@@ -37,6 +37,7 @@ class Scaffold(SmoothAlgorithm):
 
     paper = "Karimireddy et al. (2020), option II"
     covers = "smooth nonconvex"
+    divides_by_step = True
     prox_counts_steps = True
 
     def init_server(self, x0: Vector) -> State:
@@ -87,6 +88,7 @@ class ScaffoldI(Scaffold):
 
     paper = "Karimireddy et al. (2020), option I"
     needs = frozenset({"full_gradient"})
+    divides_by_step = False
 
     def anchor(self, message: State) -> Vector:
         return message.x

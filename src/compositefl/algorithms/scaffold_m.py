@@ -48,6 +48,7 @@ class ScaffoldM(SmoothAlgorithm):
 
     paper = "Cheng, Huang, Wu, Yuan (2024)"
     covers = "smooth nonconvex"
+    divides_by_step = True
 
     _: KW_ONLY
     gradient_weight: float = 0.1

@@ -25,6 +25,7 @@ class VRLSGD(AveragingAlgorithm):
 
     paper = "Liang et al. (2019)"
     covers = "smooth nonconvex"
+    divides_by_step = True
     prox_counts_steps = True
     needs_everyone = "every client must see every mean to keep its correction"
 

@@ -34,6 +34,7 @@ class ZA1(FederatedAlgorithm):
 
     paper = "Zhang, Hu, Johansson (2026), Algorithm 1"
     covers = "nonconvex f, convex phi with bounded subgradients"
+    divides_by_step = True
     needs_all_steps = "its correction assumes Q steps of every client"
     needs_everyone = "a client rebuilds its correction from two successive models"
 

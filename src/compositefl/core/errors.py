@@ -9,7 +9,20 @@ import numpy as np
 
 
 class CompositeFLError(ValueError):
-    """A wrong input. The message is one line and names the value and what is allowed."""
+    """A wrong input. The message is one line and names the value and what is allowed.
+
+    parameter, value: what was wrong, for whoever words the message anew; None where it is not one
+    parameter's value.
+    """
+
+    def __init__(self, message: str = "", *, parameter: str | None = None, value: Any = None):
+        super().__init__(message)
+        self.parameter = parameter
+        self.value = value
+
+
+class ConvergenceWarning(RuntimeWarning):
+    """A run that ended without a solution, or is likely to; the message says what was seen."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> CompositeFLError:
@@ -17,7 +30,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> CompositeFLError
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"; did you mean '{near[0]}'?" if near else ""
-    return CompositeFLError(f"unknown {kind} '{name}'{hint} Known: {', '.join(known)}")
+    message = f"unknown {kind} '{name}'{hint} Known: {', '.join(known)}"
+    return CompositeFLError(message, parameter=kind, value=name)
 
 
 def is_concrete(value: Any) -> bool:
@@ -37,8 +51,14 @@ def _numbers(name: str, value: Any, wanted: str = "a number") -> np.ndarray | No
         return None
     array = np.asarray(value)
     if array.dtype.kind not in "iuf":
-        raise CompositeFLError(f"{name}={value!r} must be {wanted}")
+        raise wrong_value(name, value, wanted, shown=repr(value))
     return array
+
+
+def wrong_value(name: str, value: Any, wanted: str, shown: str | None = None) -> CompositeFLError:
+    """The error for a parameter whose value is not what it must be."""
+    message = f"{name}={value if shown is None else shown} must be {wanted}"
+    return CompositeFLError(message, parameter=name, value=value)
 
 
 def require_positive(**values: Any) -> None:
@@ -46,7 +66,7 @@ def require_positive(**values: Any) -> None:
     for name, value in values.items():
         numbers = _numbers(name, value)
         if numbers is not None and not np.all((numbers > 0) & np.isfinite(numbers)):
-            raise CompositeFLError(f"{name}={value} must be a finite number > 0")
+            raise wrong_value(name, value, "a finite number > 0")
 
 
 def require_nonnegative(**values: Any) -> None:
@@ -54,7 +74,7 @@ def require_nonnegative(**values: Any) -> None:
     for name, value in values.items():
         numbers = _numbers(name, value)
         if numbers is not None and not np.all((numbers >= 0) & np.isfinite(numbers)):
-            raise CompositeFLError(f"{name}={value} must be a finite number >= 0")
+            raise wrong_value(name, value, "a finite number >= 0")
 
 
 def require_integer(minimum: int = 1, **values: Any) -> None:
@@ -63,7 +83,7 @@ def require_integer(minimum: int = 1, **values: Any) -> None:
     for name, value in values.items():
         numbers = _numbers(name, value, wanted)
         if numbers is not None and not np.all((numbers >= minimum) & (numbers % 1 == 0)):
-            raise CompositeFLError(f"{name}={value} must be {wanted}")
+            raise wrong_value(name, value, wanted)
 
 
 def require_share(**values: Any) -> None:
@@ -71,4 +91,4 @@ def require_share(**values: Any) -> None:
     for name, value in values.items():
         numbers = _numbers(name, value)
         if numbers is not None and not np.all((numbers > 0) & (numbers <= 1)):
-            raise CompositeFLError(f"{name}={value} must be in (0, 1]")
+            raise wrong_value(name, value, "in (0, 1]")

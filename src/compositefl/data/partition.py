@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from compositefl.core.arrays import as_arrays
 from compositefl.core.errors import CompositeFLError, require_integer, require_positive
 from compositefl.data import synthetic as synthetic_data
 from compositefl.data.samples import sample_count, take
@@ -25,7 +26,7 @@ class Partition(Sequence[Any]):
     """
 
     def __init__(self, data: Any, indices: Iterable[Any], labels: Any = None):
-        self.data = data
+        self.data = as_arrays(data, "the data", text=True)
         self.indices = [np.asarray(part) for part in indices]
         self.labels = _labels(data, labels)
         self._check()

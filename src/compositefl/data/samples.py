@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from compositefl.core.arrays import shapes_in_words
 from compositefl.core.errors import CompositeFLError
 
 
@@ -40,7 +41,8 @@ def sample_count(batch: Any) -> int:
     lengths = {shape[0] if shape else None for shape in shapes}
     if len(lengths) != 1 or None in lengths:
         raise CompositeFLError(
-            f"a batch needs arrays that share their leading axis, the samples; got shapes {shapes}"
+            "a batch needs arrays that share their leading axis, the samples; "
+            f"got {shapes_in_words(shapes)}"
         )
     return lengths.pop()  # type: ignore[return-value]
 

@@ -44,6 +44,7 @@ class Plan:
         self.model = federation.make_model()
         algorithm = federation.make_algorithm()
         self.steps = int(algorithm.steps)
+        self.batch_size = None if algorithm.exact_gradients else federation.batch_size
         self.params = jax.tree.map(lambda a: a.astype(self.dtype), federation.start())
         with self.precision():
             self.algorithm: Algorithm = jax.tree.map(partial(as_number, self.dtype), algorithm)
@@ -90,9 +91,8 @@ class SiteEngine:
     def __init__(self, plan: Plan, number: int, problem: Problem):
         self.plan = plan
         self.size = int(problem.sizes[0])
-        batch_size = None if plan.algorithm.exact_gradients else plan.federation.batch_size
         self.loss: Any = problem.loss
-        self.program = (problem.loss, batch_size, self.size)
+        self.program = (problem.loss, plan.batch_size, self.size)
         with plan.precision():
             self.samples = self._keep(gather(problem, [0], self.size, plan.dtype))
             self.info = ClientInfo(
@@ -248,4 +248,5 @@ def _state_after(algorithm: Algorithm, message: Any, state: Any, sent: Any) -> A
 
 # The equations of the server, compiled one by one.
 broadcast, update, model = eager.broadcast, eager.update, eager.model
+normal_map_point = eager.normal_map_point
 prox_point, stationarity = jax.jit(measure.prox_point), jax.jit(measure.stationarity)

@@ -25,6 +25,7 @@ from compositefl.deployment.transport import Transport
 from compositefl.engine.accounting import round_cost
 from compositefl.solve import checkpoint
 from compositefl.solve.checkpoint import Checkpoint
+from compositefl.solve.ending import rose
 from compositefl.solve.result import Result
 
 FINAL = ("rounds", "tolerance", "diverged")  # reasons to stop after which nothing is left to do
@@ -87,6 +88,8 @@ class Coordinator:
             "algorithm": repr(self.federation.make_algorithm()),
             "regularizer": repr(self.federation.make_regularizer()),
             "sites": list(self.federation.sites),
+            "tolerance": self.federation.tolerance,
+            "noise": ["minibatches"] if self.plan.batch_size is not None else [],
         }
         if self.federation.privacy is not None:
             most = max(m.uploads for m in self.roster.members.values())
@@ -118,6 +121,7 @@ class Coordinator:
             and last is not None
             and last["sites"] == len(self.federation.sites)
             and last["natural_residual_sq"] ** 0.5 <= tolerance
+            and not rose([row["psi"] for row in self.history])
         ):
             return "tolerance"
         if self.round >= self.federation.rounds:
@@ -206,7 +210,7 @@ class Coordinator:
 
     def _evaluate(self) -> None:
         """A row of the history from what the sites send; saves."""
-        measured, sites = self.judge.measure(self.round, self.model(), self._gather())
+        measured, sites = self.judge.measure(self.round, self.server, self._gather())
         row = {
             "round": self.round,
             "trial": 0,

@@ -16,30 +16,36 @@ from compositefl.engine.stationarity import METRICS
 
 
 class Judge:
-    """Asks the sites for loss and full gradient at two points, and for right answers.
+    """Asks the sites for loss and full gradient at the model, and for right answers.
 
+    Of methods without a z of their own it asks for the gradient at the point of the normal map too.
     weights: the weights of some sites in f.
     """
 
     def __init__(self, plan: Plan, exchange: Exchange, weights: Callable[[list[str]], list[float]]):
         self.plan, self.exchange, self.weights = plan, exchange, weights
 
-    def measure(self, t: int, x: Vector, sites: list[str]) -> tuple[dict[str, float], int]:
+    def measure(self, t: int, server: Any, sites: list[str]) -> tuple[dict[str, float], int]:
         """(metrics, number of sites that they come from); NaN where nobody answered."""
         plan = self.plan
+        with plan.precision():
+            x = jax.device_get(compute.model(plan.algorithm, server))
+            own = jax.device_get(compute.normal_map_point(plan.algorithm, server))
         got = self._gradients(t, x, sites, accuracy=True)
         if not got:
             return {name: float("nan") for name in METRICS[:-1]}, 0
         phi, gamma = plan.algorithm.regularizer, plan.dtype.type(plan.federation.eval_gamma)
         loss, gradient = self._mean(got)
-        with plan.precision():
-            x_z = jax.device_get(compute.prox_point(phi, gamma, x, gradient))
-        again = self._gradients(t, x_z, list(got), accuracy=False)
-        whole = again.keys() == got.keys()
-        gradient_z = self._mean(again)[1] if whole else gradient
+        whole, gradient_z = True, None
+        if own is None:
+            with plan.precision():
+                x_z = jax.device_get(compute.prox_point(phi, gamma, x, gradient))
+            again = self._gradients(t, x_z, list(got), accuracy=False)
+            whole = again.keys() == got.keys()
+            gradient_z = self._mean(again)[1] if whole else gradient
         with plan.precision():
             measured = jax.device_get(
-                compute.stationarity(phi, gamma, x, loss, gradient, gradient_z)
+                compute.stationarity(phi, gamma, x, loss, gradient, own, gradient_z)
             )
         if not whole:
             measured["normal_map_sq"] = float("nan")

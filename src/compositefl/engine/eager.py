@@ -130,4 +130,5 @@ def _step(algorithm: Algorithm, local: Any, answers: Any, l: Any) -> Any:
 broadcast, anchor = _compiled("broadcast"), _compiled("anchor")
 _finish, _finished = _compiled("finish"), _compiled("finished")
 update, model = _compiled("update"), _compiled("model")
+normal_map_point = _compiled("normal_map_point")
 _minibatch = jax.jit(minibatch, static_argnums=3)

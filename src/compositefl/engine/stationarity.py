@@ -20,22 +20,38 @@ METRICS = (  # columns of the history, in this order
 def prox_point(phi: Regularizer, gamma: Any, x: Vector, gradient: Vector) -> Vector:
     """x_z = prox_gamma(z) of z = x - gamma grad f(x), where the normal map is measured.
 
-    The normal map needs a pre-prox point, and this one exists for every method.
+    For methods without a z of their own: this pre-prox point exists for all of them.
     """
     return Vector(phi.prox((x - gamma * gradient).tree, gamma))
 
 
 def stationarity(
-    phi: Regularizer, gamma: Any, x: Vector, value: Any, gradient: Vector, gradient_z: Vector
+    phi: Regularizer,
+    gamma: Any,
+    x: Vector,
+    value: Any,
+    gradient: Vector,
+    own: tuple[Vector, Any] | None,
+    gradient_z: Vector | None,
 ) -> dict[str, Any]:
-    """The metrics of a model x, from f(x) and the gradients at x and at `prox_point`."""
-    z, x_z = x - gamma * gradient, prox_point(phi, gamma, x, gradient)
+    """The metrics of a model x, from f(x) and its gradient.
+
+    own: the method's `normal_map_point` (z, its gamma), whose prox is x; the normal map is then
+    F_nor(z), without another gradient. Without it gradient_z is the gradient at `prox_point`.
+    """
     residual = metrics.natural_residual(phi, gamma, x, gradient)
+    if own is not None:
+        z, its_gamma = own
+        normal = metrics.normal_map(its_gamma, z, x, gradient)
+    else:
+        assert gradient_z is not None
+        z, x_z = x - gamma * gradient, prox_point(phi, gamma, x, gradient)
+        normal = metrics.normal_map(gamma, z, x_z, gradient_z)
     return {
         "psi": value + phi.value(x.tree),
         "loss": value,
         "natural_residual_sq": squared_norm(residual),
-        "normal_map_sq": squared_norm(metrics.normal_map(gamma, z, x_z, gradient_z)),
+        "normal_map_sq": squared_norm(normal),
         "zeros": metrics.zero_fraction(x.tree),
         "hoyer": metrics.hoyer_sparsity(x.tree),
     }

@@ -3,16 +3,17 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from compositefl.core.arrays import as_arrays
 from compositefl.core.errors import CompositeFLError
 from compositefl.models.layers import Network
-from compositefl.problem import Problem
+from compositefl.problem import Problem, checked_clients
 
 
 def squared(outputs: jax.Array, y: jax.Array) -> jax.Array:
@@ -70,18 +71,24 @@ class Model:
         if self.coupled:
             options = {"coupled_batch": 32} | options
 
+        clients = checked_clients(clients)
+        test = None if test is None else as_arrays(test, "the test set")
         for client, batch in enumerate(clients):
             self._check_labels(f"client {client}", batch)
         if test is not None:
             self._check_labels("the test set", test)
         params = self.init(jax.random.key(seed))
-        return Problem(self.loss, params, clients, test=test, accuracy=self.accuracy, **options)
+        made = Problem(self.loss, params, clients, test=test, accuracy=self.accuracy, **options)
+        made.short_start = False  # a random start or zero has no digits to lose
+        return made
 
     def _check_labels(self, who: str, batch: Any) -> None:
         # compiled code cannot refuse a label, and would take -1 for the last class
         y = np.asarray(unpack(batch)[1])
         if self.classes is None or not y.size:
             return
+        if y.dtype.kind not in "biuf":
+            as_arrays(y, who)  # says what to do about names
         if y.min() < 0 or y.max() >= self.classes or np.any(y != np.rint(y)):
             raise CompositeFLError(
                 f"{who} has labels from {y.min()} to {y.max()}; "
@@ -96,6 +103,7 @@ class Loss:
     An object and not a closure: losses of equal models are equal, so they share compiled programs.
     """
 
+    mean_over_samples: ClassVar[bool] = True  # by construction: need not be tried
     network: Network
     function: Callable[[jax.Array, jax.Array], jax.Array]
 
@@ -119,10 +127,15 @@ class Accuracy:
 
 def unpack(batch: Any) -> tuple[Any, Any]:
     """x and y of a batch, a pair or a mapping."""
-    if isinstance(batch, Mapping):
+    if isinstance(batch, Mapping) and {"x", "y"} <= set(batch):
         return batch["x"], batch["y"]
-    x, y = batch
-    return x, y
+    if isinstance(batch, (tuple, list)) and len(batch) == 2:
+        x, y = batch
+        return x, y
+    what = f"an array of shape {np.shape(batch)}" if hasattr(batch, "shape") else repr(type(batch))
+    raise CompositeFLError(
+        f"a batch must be a pair (x, y) or a mapping with 'x' and 'y', not {what}"
+    )
 
 
 @functools.cache

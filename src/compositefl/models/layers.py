@@ -185,7 +185,8 @@ class Network:
                 f"the model takes samples of shape {self.input_shape}; "
                 f"x has shape {np.shape(x)} for {math.prod(leading)} samples"
             )
-        out = jnp.reshape(x, (-1, *self.input_shape))
+        # An array of JAX: float64 data become float32 here, without a warning, not in the loss.
+        out = jnp.reshape(jnp.asarray(x), (-1, *self.input_shape))
         for name, layer in zip(self._names(), self.layers, strict=True):
             out = layer.apply(params[name] if name else None, out)
         return out.reshape(leading if self.squeeze else (*leading, out.shape[-1]))

@@ -68,6 +68,7 @@ def _evaluate(
     gamma: Any,
     regularizers: Regularizer,
     models: Any,
+    normal_map_points: Any,
 ) -> dict[str, jax.Array]:
     def value_and_gradient(x: Any) -> Any:
         if isinstance(loss, Coupled):
@@ -80,16 +81,18 @@ def _evaluate(
             placed.sample_weight,
         )
 
-    def one(run: tuple[Regularizer, Vector]) -> dict[str, jax.Array]:
-        phi, x = run
-        value, gradient = value_and_gradient(x.tree)
-        _, gradient_z = value_and_gradient(prox_point(phi, gamma, x, Vector(gradient)).tree)
-        row = stationarity(phi, gamma, x, value, Vector(gradient), Vector(gradient_z))
+    def one(run: tuple[Regularizer, Vector, Any]) -> dict[str, jax.Array]:
+        phi, x, own = run
+        value, tree = value_and_gradient(x.tree)
+        gradient, gradient_z = Vector(tree), None
+        if own is None:
+            gradient_z = Vector(value_and_gradient(prox_point(phi, gamma, x, gradient).tree)[1])
+        row = stationarity(phi, gamma, x, value, gradient, own, gradient_z)
         if accuracy is not None:
             row["accuracy"] = mean_accuracy(accuracy, x.tree, test)
         return row
 
-    return lax.map(one, (regularizers, models))
+    return lax.map(one, (regularizers, models, normal_map_points))
 
 
 @partial(jax.jit, static_argnames=("loss", "accuracy", "mesh"))
@@ -102,12 +105,16 @@ def evaluate(
     gamma: Any,
     regularizers: Regularizer,
     models: Any,
+    normal_map_points: Any,
 ) -> dict[str, jax.Array]:
-    """Metrics of one model a run. gamma is the common prox parameter of the residuals."""
+    """Metrics of one model per run. gamma is the common prox parameter of the residuals.
+
+    normal_map_points: what the algorithms answer to it, with the runs as leading axis, or None.
+    """
     return jax.shard_map(
         partial(_evaluate, loss, accuracy),
         mesh=mesh,
-        in_specs=(PLACED, P(AXIS), P(), P(), P()),
+        in_specs=(PLACED, P(AXIS), P(), P(), P(), P()),
         out_specs=P(),
         check_vma=False,
-    )(placed, test, gamma, regularizers, models)
+    )(placed, test, gamma, regularizers, models, normal_map_points)

@@ -22,6 +22,7 @@ from compositefl.engine.eager import (
     full_mean,
     mean_value,
     model,
+    normal_map_point,
     update,
 )
 from compositefl.engine.samples import gather
@@ -171,9 +172,10 @@ class LoopSimulation:
         algorithm, phi = self.algorithms[run], self.algorithms[run].regularizer
         x = jax.device_get(model(algorithm, self.servers[run]))
         value, gradient = self._objective(x)
-        x_z = jax.device_get(_prox_point(phi, gamma, x, gradient))
-        _, gradient_z = self._objective(x_z)
-        row = _stationarity(phi, gamma, x, value, gradient, gradient_z)
+        own, gradient_z = normal_map_point(algorithm, self.servers[run]), None
+        if own is None:
+            _, gradient_z = self._objective(jax.device_get(_prox_point(phi, gamma, x, gradient)))
+        row = _stationarity(phi, gamma, x, value, gradient, own, gradient_z)
         if self.accuracy is not None:
             row["accuracy"] = mean_value(self.accuracy, x.tree, self.test)
         return {name: float(number) for name, number in row.items()}

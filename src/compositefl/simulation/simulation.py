@@ -134,7 +134,7 @@ class Simulation:
                 self.test,
                 self.dtype.type(gamma),
                 group.algorithms.regularizer,
-                group.models(),
+                *group.evaluated(),
             )
             for group in self.groups
         ]
@@ -242,6 +242,10 @@ class Group:
         self.work = jax.tree.map(np.add, self.work, made)
 
     def models(self) -> Any:
+        return self.evaluated()[0]
+
+    def evaluated(self) -> tuple[Any, Any]:
+        """The models, and the points of the normal map that methods have of their own."""
         return _models(self.algorithms, self.state.server)
 
 
@@ -263,7 +267,7 @@ def _initial(mesh: Mesh, rows: int, algorithms: Algorithm, x0: Any) -> Any:
 
 @jax.jit
 def _models(algorithms: Algorithm, servers: Any) -> Any:
-    return jax.vmap(lambda a, s: a.model(s))(algorithms, servers)
+    return jax.vmap(lambda a, s: (a.model(s), a.normal_map_point(s)))(algorithms, servers)
 
 
 def _concatenate(trees: Sequence[Any]) -> Any:

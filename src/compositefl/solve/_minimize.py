@@ -4,29 +4,31 @@ import dataclasses
 import warnings
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import jax
-import numpy as np
 import pandas as pd
 
 from compositefl.algorithms.base import Algorithm, wants_theory
-from compositefl.core.component import replace
-from compositefl.core.errors import require_integer
+from compositefl.core.errors import ConvergenceWarning, require_integer
 from compositefl.core.vector import unwrap
-from compositefl.problem import Problem
+from compositefl.problem import DataIdentity, Problem
 from compositefl.regularizers.base import Regularizer
-from compositefl.regularizers.elementary import Zero
+from compositefl.solve.inputs import checked_problem, with_regularizer
 from compositefl.solve.options import Options
 from compositefl.solve.result import Result
 from compositefl.solve.run import Run
 from compositefl.theory import Constants, note_outside, with_theory_steps
+
+UNEQUAL = 2.0  # sizes of clients that differ by more than this factor are worth a word
+_TOLD: WeakSet[DataIdentity] = WeakSet()  # data whose unequal clients were told of
 
 CHOSEN = ("local_lr", "server_lr", "gamma", "eta")  # by a theorem, not by the user
 
 
 def minimize(
     problem: Problem,
-    regularizer: Regularizer | None,
+    regularizer: Regularizer | str | None,
     algorithm: Algorithm,
     *,
     rounds: int,
@@ -39,7 +41,7 @@ def minimize(
     replacement: bool = False,
     dropout: float = 0.0,
     stragglers: float = 0.0,
-    weights: str = "uniform",
+    weights: str | None = None,
     dtype: str = "float32",
     tolerance: float | None = None,
     checkpoint: str | Path | None = None,
@@ -51,6 +53,7 @@ def minimize(
 ) -> Result:
     """Minimise psi(x) = f(x) + phi(x) with a federated algorithm, simulated in memory.
 
+    regularizer: phi, or its name and numbers ("l1:0.01", "elastic-net:0.001,0.01"); None for none.
     batch_size: samples of a local gradient, None for full local gradients.
     seed, trials: all randomness; trials are independent runs side by side.
     eval_every: rounds between two rows of the history, by default about fifty rows.
@@ -59,8 +62,10 @@ def minimize(
     replacement: draw the clients of a round with replacement; one drawn twice counts twice.
     dropout: probability that a client's upload is lost after it has computed.
     stragglers: probability that a client finishes only some (1 to Q - 1) of its local steps.
-    weights: "uniform" as in the papers, or "size" to weigh clients by their samples.
-    tolerance: stop when the norm of the natural residual is at most this in every trial.
+    weights: "uniform" as in the papers, which is the default, or "size" to weigh clients by their
+        samples, which is the problem of all samples in one place.
+    tolerance: stop when the norm of the natural residual is at most this in every trial, and psi
+        is not above its start. A `ConvergenceWarning` tells when the rounds end before.
     checkpoint, resume: a file for all state; resume=True goes on from it where it exists.
     devices: how many devices share the clients, by default all (on a CPU: the cores).
     client_block: clients worked on at the same time on a device, by default what fits memory.
@@ -72,16 +77,17 @@ def minimize(
         del given[name]
     require_integer(trials=trials)
     options = Options(**given)
-    algorithm = replace(algorithm, regularizer=regularizer or Zero())
+    problem, algorithm = checked_problem(problem), with_regularizer(algorithm, regularizer)
     algorithm = theory_steps(problem, algorithm, options, constants)
     options.check(problem, algorithm)
+    for note in cautions(problem, algorithm, options):
+        warnings.warn(note, RuntimeWarning, stacklevel=2)
 
     with jax.enable_x64(dtype == "float64"):
         run = Run(problem, [algorithm] * trials, range(trials), options)
         stopped = run.loop()
         state = unwrap(run.simulation.state())
         params = unwrap(run.simulation.models())
-    _tell_divergence(run.simulation.diverged)
     if trials == 1:
         params, state = jax.tree.map(lambda a: a[0], (params, state))
     config: dict[str, Any] = {
@@ -92,8 +98,9 @@ def minimize(
         "rounds": rounds,
         "eval_every": options.every,
         "tolerance": tolerance,
+        "noise": options.noise(algorithm, len(problem.sizes)),
     }
-    return Result(
+    result = Result(
         params=params,
         history=pd.DataFrame(run.history).drop(columns="run"),
         server=state.server,
@@ -103,6 +110,9 @@ def minimize(
         diverged=[int(r) + 1 for r in run.simulation.diverged],
         config=config | options.describe(),
     )
+    if result.ending.needs_warning:
+        warnings.warn(f"the run {result.ending.sentence}", ConvergenceWarning, stacklevel=2)
+    return result
 
 
 def theory_steps(
@@ -141,12 +151,25 @@ def theory_steps(
     return algorithm
 
 
-def _tell_divergence(diverged: np.ndarray) -> None:
-    for trial, round_ in enumerate(diverged):
-        if round_ >= 0:
-            warnings.warn(
-                f"trial {trial} diverged to NaN or infinity in round {round_ + 1}; its params are "
-                f"those after round {round_}. Smaller step sizes usually help.",
-                RuntimeWarning,
-                stacklevel=3,
-            )
+def cautions(problem: Problem, algorithm: Algorithm, options: Options) -> list[str]:
+    """What this run, though allowed, will probably do: sentences for warnings before it starts."""
+    notes = [*algorithm.cautions(options.dtype), *_about_weights(problem, options)]
+    if options.dtype == "float64" and problem.short_start:
+        notes.append(
+            "params are float32 in a run with dtype='float64': the start has their 7 digits; make "
+            "them float64 with NumPy, since JAX's arrays are float32 unless told otherwise"
+        )
+    return notes
+
+
+def _about_weights(problem: Problem, options: Options) -> list[str]:
+    """What unequal clients mean for f where nobody chose; said once for the same data."""
+    small, large = int(problem.sizes.min()), int(problem.sizes.max())
+    if options.weights is not None or large <= UNEQUAL * small or problem.data in _TOLD:
+        return []
+    _TOLD.add(problem.data)
+    return [
+        f"clients hold {small} to {large} samples and weights was not given: every client counts "
+        "the same, as in the papers, so samples of small clients count more; weights='size' gives "
+        "the solution of all samples in one place, weights='uniform' says that this is meant"
+    ]

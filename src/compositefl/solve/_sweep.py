@@ -37,7 +37,8 @@ def sweep(
     options: as for `minimize`, without checkpoints.
 
     Returns the histories of all runs in one table: the columns of `Result.history`, one column
-    for each entry of the grid, and "diverged", the round in which the run diverged or -1.
+    for each entry of the grid, and "diverged", the round in which the run left the finite numbers,
+    counted from 1 as in `Result.diverged`, 0 for none.
     """
     if not grid or not all(len(values) for values in grid.values()):
         raise CompositeFLError(f"grid={dict(grid)} must name at least one field with values")
@@ -63,7 +64,7 @@ def run_all(
         run = Run(problem, algorithms, list(range(trials)) * len(candidates), options)
         run.loop()
     table = pd.DataFrame(run.history)
-    table["diverged"] = run.simulation.diverged[table["run"]]
+    table["diverged"] = run.simulation.diverged[table["run"]] + 1
     table["point"] = table["run"] // trials
     return table.drop(columns="run")
 

@@ -12,8 +12,8 @@ from compositefl.core.component import replace
 from compositefl.core.errors import CompositeFLError, is_concrete, require_integer
 from compositefl.problem import Problem
 from compositefl.regularizers.base import Regularizer
-from compositefl.regularizers.elementary import Zero
 from compositefl.solve._sweep import run_all
+from compositefl.solve.inputs import checked_problem, with_regularizer
 from compositefl.solve.options import Options
 
 TUNED = ("local_lr", "lr", "gamma", "eta")  # numbers whose best value depends on the problem
@@ -23,7 +23,7 @@ SPREAD = 30.0  # the grid goes from 1/SPREAD to SPREAD times the given number
 
 def tune(
     problem: Problem,
-    regularizer: Regularizer | None,
+    regularizer: Regularizer | str | None,
     algorithms: Mapping[str, Algorithm],
     *,
     budget: int = 25,
@@ -42,10 +42,10 @@ def tune(
     diverged.
     """
     require_integer(budget=budget, trials=trials)
-    checked = Options(**options)
+    checked, problem = Options(**options), checked_problem(problem)
     rows = []
     for name, algorithm in algorithms.items():
-        best = replace(algorithm, regularizer=regularizer or Zero())
+        best = with_regularizer(algorithm, regularizer)
         fields = tuned_fields(best)
         points = diverged = 0
         score = np.inf
@@ -72,7 +72,7 @@ def score_all(
         raise CompositeFLError(f"metric='{metric}' must be one of {sorted(table.columns)}")
     late = table[table["round"] >= 0.9 * table["round"].max()]
     value = -late[metric] if metric in LARGER_IS_BETTER else late[metric]
-    value = value.where(late["diverged"] < 0, np.inf).fillna(np.inf)
+    value = value.where(late["diverged"] == 0, np.inf).fillna(np.inf)
     return value.groupby(late["point"]).mean().to_numpy()
 
 

@@ -8,9 +8,16 @@ import jax
 import numpy as np
 
 from compositefl.algorithms.base import Algorithm, wants_theory
-from compositefl.core.errors import CompositeFLError, require_integer, require_positive
+from compositefl.core.errors import (
+    CompositeFLError,
+    require_integer,
+    require_positive,
+    wrong_value,
+)
 from compositefl.core.vector import Vector
 from compositefl.problem import Problem
+
+CHOICES = {"weights": ("uniform", "size", None), "dtype": ("float32", "float64")}
 
 
 @dataclass(frozen=True)
@@ -26,7 +33,7 @@ class Options:
     replacement: bool = False
     dropout: float = 0.0
     stragglers: float = 0.0
-    weights: str = "uniform"
+    weights: str | None = None
     dtype: str = "float32"
     tolerance: float | None = None
     checkpoint: str | Path | None = None
@@ -39,7 +46,7 @@ class Options:
         require_integer(rounds=self.rounds)
         require_integer(minimum=0, seed=self.seed)
         if self.seed >= 2**32:
-            raise CompositeFLError(f"seed={self.seed} must be below 2^32")
+            raise wrong_value("seed", self.seed, "below 2^32")
         for name in ("batch_size", "eval_every", "devices", "client_block"):
             if getattr(self, name) is not None:
                 require_integer(**{name: getattr(self, name)})
@@ -48,21 +55,24 @@ class Options:
             require_positive(tolerance=self.tolerance)
         for name in ("dropout", "stragglers"):
             if not 0 <= getattr(self, name) < 1:
-                raise CompositeFLError(
-                    f"{name}={getattr(self, name)} must be a probability in [0, 1)"
-                )
-        if self.weights not in ("uniform", "size"):
-            raise CompositeFLError(f"weights='{self.weights}' must be 'uniform' or 'size'")
-        if self.dtype not in ("float32", "float64"):
-            raise CompositeFLError(f"dtype='{self.dtype}' must be 'float32' or 'float64'")
+                raise wrong_value(name, getattr(self, name), "a probability in [0, 1)")
+        for name, allowed in CHOICES.items():
+            value = getattr(self, name)
+            if not isinstance(value, (str, type(None))) or value not in allowed:
+                words = " or ".join(repr(word) for word in allowed if word)
+                raise wrong_value(name, value, words, shown=repr(value))
         if self.devices is not None and self.devices > len(jax.devices()):
             raise CompositeFLError(
-                f"devices={self.devices} but this process has {len(jax.devices())}"
+                f"devices={self.devices} but this process has {len(jax.devices())}",
+                parameter="devices",
+                value=self.devices,
             )
         path = self.checkpoint_path
         if path is not None and path.exists() and not self.resume:
             raise CompositeFLError(
-                f"checkpoint={path} exists; pass resume=True to go on from it, or remove it"
+                f"checkpoint={path} exists; pass resume=True to go on from it, or remove it",
+                parameter="checkpoint",
+                value=path,
             )
 
     @property
@@ -83,18 +93,20 @@ class Options:
         """Clients drawn in a round."""
         share = self.participation
         if isinstance(share, bool) or not isinstance(share, (int, float)):
-            raise CompositeFLError(f"participation={share!r} must be a number")
+            raise wrong_value("participation", share, "a number", shown=repr(share))
         if isinstance(share, float):
             if not 0 < share <= 1:
-                raise CompositeFLError(f"participation={share} must be a share in (0, 1]")
+                raise wrong_value("participation", share, "a share in (0, 1]")
             return max(1, round(share * clients))
         if share == 1 and clients > 1:
             raise CompositeFLError(
                 "participation=1 is ambiguous: write 1.0 for all clients, "
-                f"{1 / clients:.3g} for one of {clients}"
+                f"{1 / clients:.3g} for one of {clients}",
+                parameter="participation",
+                value=share,
             )
         if not 1 <= share <= clients:
-            raise CompositeFLError(f"participation={share} must be in 1..{clients} clients")
+            raise wrong_value("participation", share, f"in 1..{clients} clients")
         return share
 
     def faults(self) -> list[str]:
@@ -108,6 +120,7 @@ class Options:
         name = type(algorithm).__name__
         if wants_theory(algorithm):
             raise CompositeFLError("local_lr='theory' is understood by minimize alone")
+        self._check_engine(problem)
         algorithm.check()
         algorithm.regularizer.check_tree(problem.params)
         algorithm.regularizer.check_prox("eval_gamma", self.eval_gamma)
@@ -130,6 +143,31 @@ class Options:
                 f"because {algorithm.needs_all_steps}"
             )
 
+    def _check_engine(self, problem: Problem) -> None:
+        """Refuse what the loop for losses outside JAX cannot do."""
+        if problem.compiles:
+            return
+        for name, harmless in (("devices", 1), ("client_block", None)):
+            value = getattr(self, name)
+            if value not in (None, harmless):
+                raise CompositeFLError(
+                    f"{name}={value} is for losses that JAX compiles; with this one, such as a "
+                    "PyTorch module's, clients work one after the other: leave it out",
+                    parameter=name,
+                    value=value,
+                )
+
+    def noise(self, algorithm: Algorithm, clients: int) -> list[str]:
+        """What makes the rounds random, in words."""
+        sampled = self.replacement or self.client_count(clients) < clients
+        causes = {
+            "minibatches": self.batch_size is not None and not algorithm.exact_gradients,
+            "sampled clients": sampled,
+            "lost uploads": self.dropout > 0,
+            "stragglers": self.stragglers > 0,
+        }
+        return [name for name, is_there in causes.items() if is_there]
+
     def describe(self) -> dict[str, Any]:
         """The options that the trajectory depends on, as plain values."""
         return {
@@ -140,6 +178,6 @@ class Options:
             "replacement": self.replacement,
             "dropout": self.dropout,
             "stragglers": self.stragglers,
-            "weights": self.weights,
+            "weights": self.weights or "uniform",
             "dtype": self.dtype,
         }

@@ -1,16 +1,24 @@
 """What a run hands back."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pandas as pd
+from safetensors.numpy import load as read_safetensors
 from safetensors.numpy import save as safetensors
 
+from compositefl.core.errors import CompositeFLError
 from compositefl.core.trees import named_leaves
 from compositefl.core.types import Params
+from compositefl.solve.ending import Ending, how_it_ended
+
+BARE = "params"  # the name in files of a model that is one array and not a tree
 
 
 @dataclass(frozen=True)
@@ -23,15 +31,42 @@ class Result:
     clients: Any  # the clients' private states, the client as leading axis (after the trial)
     stopped: str  # "rounds", "tolerance", "interrupted" or "diverged"
     rounds: int  # rounds run
-    diverged: list[int]  # of each trial the round that left the finite numbers, 0 for none
+    diverged: list[int]  # per trial the round that left the finite numbers, from 1; 0 for none
     config: dict[str, Any] = field(default_factory=dict)  # what was run, as plain values
 
     def __repr__(self) -> str:
+        return f"Result({self.summary()})"
+
+    def summary(self) -> str:
+        """One sentence: how the run ended, and the model's objective and zeros."""
+        if self.history.empty:
+            return f"{self.rounds} rounds without an evaluation, stopped: {self.stopped}"
         last = self.history.iloc[-1]
-        return (
-            f"Result({self.rounds} rounds, stopped: {self.stopped}, psi {last.psi:.6g}, "
-            f"natural residual^2 {last.natural_residual_sq:.3g}, {last.zeros:.1%} zeros)"
+        return f"{self.ending.sentence}; psi {last.psi:.6g}, {last.zeros:.1%} zeros"
+
+    @cached_property
+    def ending(self) -> Ending:
+        """How the run ended, read from the history; of several trials the worst."""
+        return how_it_ended(
+            self.history,
+            self.stopped,
+            tolerance=self.config.get("tolerance"),
+            noise=self.config.get("noise", ()),
+            diverged=self.diverged,
         )
+
+    @property
+    def converged(self) -> bool:
+        """The natural residual is at most the tolerance, or without one a thousandth of its start.
+
+        In every trial, and never with psi above its start.
+        """
+        return not self.history.empty and self.ending.converged
+
+    @property
+    def ended_badly(self) -> bool:
+        """A trial diverged, or ended with psi above its start or not finite."""
+        return any(self.diverged) or (not self.history.empty and self.ending.bad)
 
     def save(self, path: str | Path) -> None:
         """Write history.csv, model.safetensors and config.json into the folder `path`."""
@@ -40,10 +75,63 @@ class Result:
         self.history.to_csv(folder / "history.csv", index=False)
         # Written as bytes: safetensors' own file writer makes a file that only its owner can read.
         (folder / "model.safetensors").write_bytes(safetensors(named_arrays(self.params)))
-        summary = {**self.config, "rounds_run": self.rounds, "stopped": self.stopped}
+        summary = {
+            **self.config,
+            "rounds_run": self.rounds,
+            "stopped": self.stopped,
+            "diverged": self.diverged,
+        }
         (folder / "config.json").write_text(json.dumps(summary, indent=2) + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path, like: Params = None) -> "Result":
+        """What `save` wrote; server and clients, which are not saved, are None.
+
+        like: a model of the same structure, such as the problem's params. Without it the model
+        comes as nested dicts of arrays, so that of a list entry 0 is under "0".
+        """
+        folder = Path(path)
+        for name in ("history.csv", "model.safetensors", "config.json"):
+            if not (folder / name).is_file():
+                raise CompositeFLError(f"{folder} has no {name}: `Result.save` did not write it")
+        arrays = read_safetensors((folder / "model.safetensors").read_bytes())
+        config = json.loads((folder / "config.json").read_text())
+        history = pd.read_csv(folder / "history.csv")
+        return cls(
+            params=_nested(arrays) if like is None else _shaped_like(like, arrays),
+            history=history,
+            server=None,
+            clients=None,
+            rounds=config.pop("rounds_run"),
+            stopped=config.pop("stopped"),
+            diverged=config.pop("diverged", []),
+            config=config,
+        )
 
 
 def named_arrays(params: Params) -> dict[str, np.ndarray]:
     """The arrays of a model under the names that files give them."""
-    return {name or "params": np.ascontiguousarray(leaf) for name, leaf in named_leaves(params)}
+    return {name or BARE: np.ascontiguousarray(leaf) for name, leaf in named_leaves(params)}
+
+
+def _nested(arrays: Mapping[str, np.ndarray]) -> Params:
+    """The tree of nested dicts that the names speak of."""
+    if set(arrays) == {BARE}:
+        return arrays[BARE]
+    tree: dict[str, Any] = {}
+    for name, array in arrays.items():
+        *folders, last = name.split("/")
+        place = tree
+        for part in folders:
+            place = place.setdefault(part, {})
+        place[last] = array
+    return tree
+
+
+def _shaped_like(like: Params, arrays: Mapping[str, np.ndarray]) -> Params:
+    """The arrays in the tree of `like`."""
+    names = list(named_arrays(like))
+    if set(names) != set(arrays):
+        differ = ", ".join(sorted(set(names) ^ set(arrays)))
+        raise CompositeFLError(f"like and the saved model differ in {differ}")
+    return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in names])

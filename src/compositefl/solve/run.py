@@ -25,6 +25,7 @@ from compositefl.simulation.rounds import Conditions
 from compositefl.simulation.simulation import Simulation
 from compositefl.solve import checkpoint as checkpoints
 from compositefl.solve.checkpoint import Checkpoint
+from compositefl.solve.ending import rose
 from compositefl.solve.options import Options
 from compositefl.solve.watchdog import watch
 
@@ -119,9 +120,14 @@ class Run:
         tolerance = self.options.tolerance
         if self._all_diverged():
             return "diverged"
-        if tolerance is not None and self.residual() <= tolerance:
+        if tolerance is not None and self.residual() <= tolerance and not self._any_rose():
             return "tolerance"
         return "rounds" if self.simulation.round >= self.options.rounds else ""
+
+    def _any_rose(self) -> bool:
+        """A point may be stationary far above the start: that is no solution."""
+        runs = len(self.trials)
+        return any(rose([row["psi"] for row in self.history[run::runs]]) for run in range(runs))
 
     def _all_diverged(self) -> bool:
         return bool(np.all(self.simulation.diverged >= 0))

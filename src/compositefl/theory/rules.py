@@ -13,14 +13,14 @@ from compositefl.theory import fednmap, fedprox, za1
 from compositefl.theory.base import Constants, Setting, StepSizes, Theorem
 from compositefl.theory.estimation import estimate
 
-# Theorems of each method, the default first.
+# Theorems of each method under its name in the registry, the default first.
 THEOREMS: dict[str, dict[str, Theorem]] = {
     "fednmap": {"5": fednmap.Theorem5(), "8": fednmap.Theorem8()},
     "za1": {"3.5": za1.Theorem35(), "3.6": za1.Theorem36(), "3.8": za1.Theorem38()},
     "fedprox": {"1": fedprox.Theorem1(), "2": fedprox.Theorem2()},
     "fedmspp": {"3": fedprox.Theorem3(), "4": fedprox.Theorem4()},
-    "fedproxnonsmooth": {"2": fedprox.Theorem2()},
-    "fedmsppnonsmooth": {"4": fedprox.Theorem4()},
+    "fedprox-nonsmooth": {"2": fedprox.Theorem2()},
+    "fedmspp-nonsmooth": {"4": fedprox.Theorem4()},
 }
 
 
@@ -41,9 +41,9 @@ def stepsizes(
 ) -> StepSizes:
     """The steps that a theorem sets for a run of `rounds` rounds, and its bound.
 
-    algorithm: its name or class, for example "fednmap" or cfl.ZA1. theorem: its number, for
-    example "3.6"; the method's first one if None. Steps that are given are kept: with gamma,
-    local_lr and server_lr the bound is that of these steps. m, envelope: see the theorems.
+    algorithm: its name as in `compositefl list` or its class, "fednmap" or cfl.ZA1. theorem: its
+    number, for example "3.6"; the method's first one if None. Steps that are given are kept: with
+    gamma, local_lr and server_lr the bound is that of these steps. m, envelope: see the theorems.
     """
     rule = _theorem(_name(algorithm), theorem)
     setting = Setting(
@@ -150,10 +150,11 @@ def _not_covered(rule: Theorem, outside: list[str]) -> str:
 
 
 def _name(algorithm: str | type[Algorithm] | Algorithm) -> str:
-    if isinstance(algorithm, str):
-        return algorithm.lower()
-    kind = algorithm if isinstance(algorithm, type) else type(algorithm)
-    return kind.__name__.lower()
+    """The name in the registry; that of a class is also understood, "FedProxNonsmooth"."""
+    kind = algorithm if isinstance(algorithm, (str, type)) else type(algorithm)
+    name = kind.lower() if isinstance(kind, str) else kind.__name__.lower()
+    plain = name.replace("-", "").replace("_", "")
+    return next((known for known in THEOREMS if known.replace("-", "") == plain), name)
 
 
 def _theorem(name: str, theorem: str | float | None) -> Theorem:

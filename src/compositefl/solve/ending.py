@@ -1,0 +1,217 @@
+"""How a run ended, in one sentence, from its history alone."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+RISE = 1e-3  # psi this much above its start, relatively, is above it: less may be rounding or noise
+FALL = 1e-3  # without a tolerance: the residual's share of its start that counts as converged
+FLOOR = 1e-6  # without a tolerance: a residual this small beside max(1, |psi|) is zero to rounding
+FEWEST = 6  # evaluations from which a trend can be read
+CERTAIN = 3.0  # standard errors that a trend must exceed
+
+# From the worst to the best; with several trials the worst one is told.
+KINDS = (
+    "diverged",
+    "not finite",
+    "above start",
+    "stalled",
+    "noise floor",
+    "falling",
+    "too short to tell",
+    "stopped early",
+    "converged",
+)
+BAD = KINDS[:3]
+FULL_RUNS = ("rounds", "tolerance", "diverged")  # reasons to stop that are no interruption
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended: one of `KINDS`, and a sentence that says what was seen."""
+
+    kind: str
+    sentence: str
+    tolerance: float | None = None
+
+    @property
+    def converged(self) -> bool:
+        return self.kind == "converged"
+
+    @property
+    def bad(self) -> bool:
+        """The model is worse than the start, or not finite."""
+        return self.kind in BAD
+
+    @property
+    def needs_warning(self) -> bool:
+        """Whether a user who only takes the model would be misled."""
+        missed = self.tolerance is not None and self.kind not in ("converged", "stopped early")
+        return self.bad or missed or self.kind == "stalled"
+
+
+def how_it_ended(
+    history: pd.DataFrame,
+    stopped: str,
+    *,
+    tolerance: float | None = None,
+    noise: Sequence[str] = (),
+    diverged: Sequence[int] = (),
+) -> Ending:
+    """The ending of a run of one or more trials; with several, of the worst one.
+
+    history: columns round, trial, psi, natural_residual_sq. noise: what makes the rounds random.
+    diverged: of each trial the round that left the finite numbers, counted from 1, 0 for none.
+
+    Converged means: psi is not above its start, and the norm of the natural residual is at most
+    the tolerance, or without one at most a thousandth of its start.
+    """
+    trials = list(history.groupby("trial"))
+    endings = []
+    for (_, rows), round_ in zip(trials, [*diverged, *[0] * len(trials)], strict=False):
+        endings.append(_of_one(_Course.of(rows), stopped, tolerance, noise, round_))
+    ranks = [KINDS.index(ending.kind) for ending in endings]
+    worst = endings[int(np.argmin(ranks))]
+    if len(trials) == 1:
+        return worst
+    alike = ranks.count(min(ranks))
+    which = f"{alike} of {len(trials)} trials, first trial {trials[int(np.argmin(ranks))][0]}: "
+    return Ending(worst.kind, which + worst.sentence, tolerance)
+
+
+def rose(psi: Sequence[float]) -> bool:
+    """Whether psi ended above its start (the first finite value: a start may be infeasible)."""
+    start = next((value for value in psi if math.isfinite(value)), math.inf)
+    return not psi[-1] <= start + RISE * abs(start) + FLOOR
+
+
+def summary_of(endings: Sequence[Ending], what: str) -> str | None:
+    """One sentence about several runs, such as the weights of a path; None if all is well."""
+    wrong = [i for i, ending in enumerate(endings) if ending.needs_warning]
+    if not wrong:
+        return None
+    first = endings[wrong[0]].sentence
+    return f"{len(wrong)} of {len(endings)} {what} did not converge; number {wrong[0] + 1} {first}"
+
+
+class _Course(NamedTuple):
+    """The evaluations of one trial."""
+
+    rounds: np.ndarray
+    psi: np.ndarray
+    residual: np.ndarray
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame) -> "_Course":
+        residual = np.sqrt(rows["natural_residual_sq"].to_numpy(float))
+        return cls(rows["round"].to_numpy(float), rows["psi"].to_numpy(float), residual)
+
+    @property
+    def start(self) -> float:
+        """The first finite residual."""
+        return next((float(r) for r in self.residual if np.isfinite(r)), math.inf)
+
+    def late(self) -> "_Course":
+        """The last third, where the end is read from."""
+        count = max(FEWEST - 1, len(self.rounds) // 3)
+        return _Course(*(series[-count:] for series in self))
+
+
+class _Trend(NamedTuple):
+    """A straight line through a series: its slope and how far it falls over the series."""
+
+    slope: float
+    fall: float
+    error: float  # standard error of the fall
+    end: float  # the line at the last round
+
+    @classmethod
+    def of(cls, rounds: np.ndarray, series: np.ndarray) -> "_Trend":
+        slope, level = np.polyfit(rounds - rounds[-1], series, 1)
+        scatter = np.std(series - level - slope * (rounds - rounds[-1]))
+        error = scatter * math.sqrt(12 / len(rounds))
+        return cls(float(slope), float(-slope * (rounds[-1] - rounds[0])), error, float(level))
+
+    def falls(self, least: float) -> bool:
+        return self.fall > max(least, CERTAIN * self.error)
+
+
+def _of_one(
+    course: _Course, stopped: str, tolerance: float | None, noise: Sequence[str], diverged: int
+) -> Ending:
+    rounds, psi, residual = (series[-1] for series in course)
+    measured = f"natural residual {residual:.2g} (start {course.start:.2g})"
+
+    def ending(kind: str, sentence: str) -> Ending:
+        return Ending(kind, sentence, tolerance)
+
+    if diverged:
+        return ending(
+            "diverged",
+            f"diverged to NaN or infinity in round {diverged}; the model is that after round "
+            f"{diverged - 1}. Smaller step sizes usually help",
+        )
+    if not (np.isfinite(psi) and np.isfinite(residual)):
+        if stopped not in FULL_RUNS:
+            return ending("stopped early", f"stopped early after round {rounds:.0f}: {stopped}")
+        return ending("not finite", f"ended with psi {psi:.4g} and {measured}: not converged")
+    if rose(course.psi.tolist()):
+        start = next(p for p in course.psi if np.isfinite(p))
+        return ending(
+            "above start",
+            f"ended with psi {psi:.4g}, above its start {start:.4g}, {measured}: not converged. "
+            "Smaller steps, or features of one scale, usually help",
+        )
+    goal = max(FALL * course.start, FLOOR * max(1.0, abs(psi))) if tolerance is None else tolerance
+    if residual <= goal:
+        wanted = "" if tolerance is None else f", tolerance {tolerance:g}"
+        return ending("converged", f"converged in {rounds:.0f} rounds: {measured}{wanted}")
+    if stopped not in FULL_RUNS:
+        sentence = f"stopped early ({stopped}) after round {rounds:.0f}: {measured}"
+        return ending("stopped early", sentence)
+    missed = "" if tolerance is None else f", the tolerance {tolerance:g} was not reached"
+    if np.isfinite(course.residual).sum() < FEWEST or not np.isfinite(course.late().residual).all():
+        return ending("too short to tell", f"ended after {rounds:.0f} rounds: {measured}{missed}")
+    return ending(*_unfinished(course, measured + missed, tolerance, noise))
+
+
+def _unfinished(
+    course: _Course, measured: str, tolerance: float | None, noise: Sequence[str]
+) -> tuple[str, str]:
+    """Kind and sentence of a run that used all its rounds without converging."""
+    late = course.late()
+    rounds = f"{late.rounds[-1]:.0f}"
+    decades = np.log10(np.maximum(late.residual, 1e-300))
+    trend = _Trend.of(late.rounds, decades)
+    drop = np.nanmax(course.psi[np.isfinite(course.psi)]) - course.psi[-1]
+    falls = trend.falls(0.02)
+    if falls or _Trend.of(late.rounds, late.psi).falls(1e-3 * max(drop, 1e-12)):
+        more = ""
+        if falls and tolerance is not None:
+            left = (trend.end - math.log10(tolerance)) / -trend.slope
+            more = f"; about {_two_digits(left)} more rounds at this pace" if left >= 1 else ""
+        return "falling", f"still falling after {rounds} rounds: {measured}{more}"
+    low, high = late.residual.min(), late.residual.max()
+    turns = np.mean(np.diff(np.sign(np.diff(decades))) != 0)
+    where = f"since round {late.rounds[0]:.0f} or earlier"
+    if noise:
+        cause = " and ".join(noise)
+        return "noise floor", (
+            f"reached the floor of the noise ({cause}) {where}: {measured}. Smaller steps, "
+            "or less noise, lower it"
+        )
+    if turns > 0.4 and high > 2 * low:
+        return "stalled", (
+            f"oscillates {where}, natural residual between {low:.2g} and {high:.2g}: {measured}. "
+            "Smaller steps usually help"
+        )
+    return "stalled", (f"stalled {where}: {measured}. Other step sizes or another method may help")
+
+
+def _two_digits(number: float) -> str:
+    digits = max(0, math.floor(math.log10(number)) - 1)
+    return f"{math.ceil(number / 10**digits) * 10**digits:,}"

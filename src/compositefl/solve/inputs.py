@@ -1,0 +1,82 @@
+"""What users pass as problem, regulariser and algorithm: taken where it is clear, or refused."""
+
+import difflib
+from typing import Any
+
+from compositefl.algorithms import ALGORITHMS
+from compositefl.algorithms.base import Algorithm
+from compositefl.core.component import replace
+from compositefl.core.errors import CompositeFLError
+from compositefl.problem import Problem
+from compositefl.regularizers import parse
+from compositefl.regularizers.base import Regularizer
+from compositefl.regularizers.elementary import Zero
+
+
+def checked_problem(problem: Any) -> Problem:
+    """The problem, if it is one."""
+    if isinstance(problem, Problem):
+        return problem
+    raise CompositeFLError(
+        f"problem={_short(problem)} must be a cfl.Problem, or what model.problem(clients) returns",
+        parameter="problem",
+        value=problem,
+    )
+
+
+def as_regularizer(given: Any) -> Regularizer:
+    """The regulariser, also from None (no regulariser) or from words such as "l1:0.01"."""
+    if isinstance(given, Regularizer):
+        return given
+    if given is None:
+        return Zero()
+    if isinstance(given, str):
+        return parse(given)
+    hint = "cfl.L1(0.01) or 'l1:0.01'"
+    if isinstance(given, (int, float)):
+        hint = f"cfl.L1({given})"
+    if isinstance(given, type) and issubclass(given, Regularizer):
+        hint = f"{given.__name__}(...) with its numbers"
+    raise CompositeFLError(
+        f"regularizer={_short(given)} must be a regulariser, such as {hint}; None for none",
+        parameter="regularizer",
+        value=given,
+    )
+
+
+def as_algorithm(given: Any) -> Algorithm:
+    """The algorithm; a name or a class is refused, since it lacks the numbers."""
+    if isinstance(given, Algorithm):
+        return given
+    kind = None
+    if isinstance(given, type) and issubclass(given, Algorithm):
+        kind = given
+    elif isinstance(given, str):
+        near = difflib.get_close_matches(given.lower(), ALGORITHMS, n=1)
+        kind = ALGORITHMS[near[0]] if near else None
+    call = f"cfl.{kind.__name__}(...)" if kind else "cfl.FedNMap(local_steps=10, local_lr=0.1)"
+    raise CompositeFLError(
+        f"algorithm={_short(given)} must be an algorithm with its numbers, such as {call}",
+        parameter="algorithm",
+        value=given,
+    )
+
+
+def with_regularizer(algorithm: Any, regularizer: Any) -> Algorithm:
+    """The algorithm with the regulariser, which may have been given to either, not to both."""
+    algorithm, own = as_algorithm(algorithm), as_algorithm(algorithm).regularizer
+    given = as_regularizer(regularizer)
+    if isinstance(own, Zero) or repr(own) == repr(given):  # weights may be arrays
+        return replace(algorithm, regularizer=given)
+    if regularizer is None:
+        return algorithm
+    raise CompositeFLError(
+        f"regularizer={given!r}, but the algorithm comes with {own!r}: give one of them",
+        parameter="regularizer",
+        value=given,
+    )
+
+
+def _short(value: Any) -> str:
+    text = repr(value).replace("\n", " ")
+    return text if len(text) <= 60 else f"{text[:57]}..."

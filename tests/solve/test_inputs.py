@@ -1,0 +1,159 @@
+"""Ordinary inputs: tables and names are taken, the rest is refused in one line."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+
+import compositefl as cfl
+from compositefl.data.samples import Samples
+from problems import squared_loss
+
+X = np.random.default_rng(0).normal(size=(12, 3))
+Y = (X[:, 0] > 0).astype(int)
+TABLE = pd.DataFrame(X, columns=["age", "dose", "size"])
+LABELS = pd.Series(Y, name="ill", index=np.arange(12)[::-1])
+MODEL = cfl.models.logistic_regression(3)
+ALGORITHM = cfl.FedNMap(local_steps=2, local_lr=0.1)
+NAMES = np.where(Y, "ill", "well")
+MIXED = TABLE.assign(site="A")
+
+
+def run(phi="l1:0.01", algorithm=ALGORITHM, problem=None, **options):
+    problem = problem or MODEL.problem([(X, Y), (X, Y)])
+    return cfl.minimize(problem, phi, algorithm, **dict(rounds=1, progress=False) | options)
+
+
+def test_tables_are_arrays():
+    want = MODEL.problem(cfl.partition.by_label((X, Y), clients=3), test=(X, Y))
+    tables = MODEL.problem(cfl.partition.by_label((TABLE, LABELS), clients=3), test=(TABLE, LABELS))
+    lists = MODEL.problem([(TABLE, LABELS)])
+    np.testing.assert_equal(list(tables.clients), list(want.clients))
+    np.testing.assert_equal(list(lists.clients), [(X, Y)])
+    np.testing.assert_equal(tables.test, (X, Y))
+    np.testing.assert_allclose(run(problem=tables).params["dense0"]["kernel"],
+                               run(problem=want).params["dense0"]["kernel"])  # fmt: skip
+
+
+def test_a_table_with_dummy_columns():
+    dummies = pd.get_dummies(MIXED)  # floats and booleans: to_numpy() alone gives objects
+    clients = cfl.partition.iid((dummies, LABELS), clients=2)
+    assert clients[0][0].dtype == float and clients[0][0].shape == (6, 4)
+
+
+def test_partitions_take_names_as_labels():
+    parts = cfl.partition.by_label((TABLE, pd.Series(NAMES)), clients=2)
+    assert set(parts[0][1]) == {"ill"} or set(parts[1][1]) == {"well"}
+
+
+def test_a_regularizer_by_name():
+    np.testing.assert_array_equal(
+        run("l1:0.01").params["dense0"]["kernel"], run(cfl.L1(0.01)).params["dense0"]["kernel"]
+    )
+
+
+def test_a_regularizer_that_comes_with_the_algorithm():
+    own = cfl.FedNMap(local_steps=2, local_lr=0.1, regularizer=cfl.L1(0.3))
+    assert run(None, own).config["regularizer"] == repr(cfl.L1(0.3))
+    with pytest.raises(cfl.CompositeFLError, match="give one of them"):
+        run(cfl.L1(0.2), own)
+
+
+WRONG = {
+    "one batch": (lambda: MODEL.problem((X, Y)), r"a list of batches, .* write \[\(x, y\)\]"),
+    "one batch of samples": (lambda: MODEL.problem(Samples(X, Y)), r"\[\(x, y\)\]"),
+    "a table": (lambda: MODEL.problem(TABLE), r"a list of batches"),
+    "a dict": (lambda: MODEL.problem({"x": X, "y": Y}), r"a list of batches"),
+    "a batch for a problem": (
+        lambda: cfl.Problem(squared_loss, np.zeros(3), (X, Y)),
+        r"a list of batches",
+    ),
+    "an array": (lambda: MODEL.problem(X), r"a list of batches"),
+    "a number": (lambda: MODEL.problem(3), r"clients=3 must be a list"),
+    "no pair": (lambda: MODEL.problem([X, X]), r"must be a pair .* array of shape \(12, 3\)"),
+    "string labels": (
+        lambda: MODEL.problem([(X, NAMES)]),
+        r"data of type <U4.*unique",
+    ),
+    "string labels of a partition": (
+        lambda: MODEL.problem(cfl.partition.iid((X, NAMES), clients=2)),
+        r"client 0 has data of type <U4",
+    ),
+    "string labels for a problem": (
+        lambda: cfl.Problem(
+            squared_loss, np.zeros(3), cfl.partition.iid((X, NAMES.astype(object)), clients=2)
+        ),
+        r"client 0 has data of type object",
+    ),
+    "object column": (lambda: MODEL.problem([(MIXED, Y)]), r"columns that are no numbers: site;"),
+    "object column in a partition": (
+        lambda: cfl.partition.iid((MIXED, LABELS), clients=2),
+        r"the data has columns that are no numbers: site",
+    ),
+    "object array": (
+        lambda: MODEL.problem([(X.astype(object), Y)]),
+        r"client 0 has data of type object",
+    ),
+    "sparse": (
+        lambda: MODEL.problem([(scipy.sparse.csr_matrix(X), Y)]),
+        r"client 0 has a sparse matrix of shape \(12, 3\); call its .toarray\(\)",
+    ),
+    "sparse in a partition": (
+        lambda: cfl.partition.iid((scipy.sparse.csr_array(X), Y), clients=2),
+        r"sparse matrix",
+    ),
+    "lists of lists": (
+        lambda: cfl.Problem(squared_loss, np.zeros(3), [(X.tolist(), Y.tolist())]),
+        r"client 0 has 48 single numbers \(make arrays of lists",
+    ),
+    "lists of lists in a partition": (
+        lambda: cfl.partition.iid((X.tolist(), Y.tolist()), clients=2),
+        r"single numbers",
+    ),
+    "regularizer 0.01": (lambda: run(0.01), r"regularizer=0.01 .* cfl.L1\(0.01\)"),
+    "regularizer class": (lambda: run(cfl.L1), r"must be a regulariser, such as L1\(...\)"),
+    "regularizer name": (lambda: run("l2:0.01"), r"unknown regularizer 'l2'"),
+    "algorithm name": (
+        lambda: run(algorithm="fednmap"),
+        r"algorithm='fednmap' must be .* cfl.FedNMap\(...\)",
+    ),
+    "algorithm class": (lambda: run(algorithm=cfl.ZA1), r"cfl.ZA1\(...\)"),
+    "no problem": (lambda: run(problem=(X, Y)), r"problem=.* must be a cfl.Problem"),
+    "tune": (
+        lambda: cfl.tune(MODEL.problem([(X, Y)]), 0.1, {"fednmap": ALGORITHM}, rounds=1),
+        r"regularizer=0.1",
+    ),
+}
+
+
+@pytest.mark.parametrize("call, message", WRONG.values(), ids=WRONG)
+def test_wrong(call, message):
+    with pytest.raises(cfl.CompositeFLError, match=message) as error:
+        call()
+    assert "\n" not in str(error.value)
+
+
+def test_two_clients_of_one_array_each_are_no_pair():
+    problem = cfl.Problem(lambda w, x: jnp.mean((x @ w) ** 2), np.zeros(3), (X, X[:5]))
+    assert problem.sizes.tolist() == [12, 5]
+
+
+def test_losses_take_float64_data_quietly():
+    params = MODEL.init(jax.random.key(0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for tree in (params, jax.device_get(params), {"dense0": {"kernel": np.ones((3, 1))}}):
+            MODEL.loss(tree, (X, Y))
+            MODEL.accuracy(tree, (X, Y))
+
+
+def test_theorems_under_the_names_of_the_registry():
+    constants = cfl.theory.Constants(L=1.0, clients=4, lipschitz=1.0, delta=1.0)
+    names = ("fedprox-nonsmooth", "FedProxNonsmooth", cfl.FedProxNonsmooth)
+    found = [cfl.theory.stepsizes(n, constants, rounds=10) for n in names]
+    assert len({repr(steps) for steps in found}) == 1
+    assert set(cfl.theory.THEOREMS) <= set(cfl.ALGORITHMS)

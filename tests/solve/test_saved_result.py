@@ -1,0 +1,54 @@
+"""A result comes back from its folder."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import compositefl as cfl
+from compositefl.solve.result import Result
+
+TREES = {
+    "bare": np.arange(3.0),
+    "nested": {"dense0": {"kernel": np.ones((2, 2)), "bias": np.zeros(2)}, "scale": np.ones(1)},
+    "list": [np.ones(2), (np.zeros(1), np.arange(2.0))],
+}
+
+
+def result(params, **changes):
+    history = {"round": [0, 5], "trial": 0, "psi": [1.0, 0.1], "natural_residual_sq": [1.0, 1e-9]}
+    fields = dict(stopped="rounds", rounds=5, diverged=[0], config={"tolerance": None, "seed": 3})
+    table = pd.DataFrame(history | {"zeros": 0.5})
+    return Result(params=params, history=table, server=None, clients=None, **fields | changes)
+
+
+@pytest.mark.parametrize("params", TREES.values(), ids=TREES)
+def test_round_trip(params, tmp_path):
+    saved = result(params)
+    saved.save(tmp_path)
+    loaded = cfl.Result.load(tmp_path, like=params)
+    np.testing.assert_equal(loaded.params, params)
+    pd.testing.assert_frame_equal(loaded.history, saved.history)
+    assert loaded.config == saved.config and loaded.converged and loaded.diverged == [0]
+    assert loaded.summary() == saved.summary() and loaded.rounds == 5
+
+
+def test_without_a_pattern_models_are_nested_dicts(tmp_path):
+    for name in ("bare", "nested"):
+        result(TREES[name]).save(tmp_path / name)
+        np.testing.assert_equal(cfl.Result.load(tmp_path / name).params, TREES[name])
+    result(TREES["list"]).save(tmp_path / "list")
+    assert set(cfl.Result.load(tmp_path / "list").params) == {"0", "1"}
+
+
+def test_what_cannot_be_loaded(tmp_path):
+    with pytest.raises(cfl.CompositeFLError, match=r"has no history.csv"):
+        cfl.Result.load(tmp_path)
+    result(TREES["nested"]).save(tmp_path)
+    with pytest.raises(cfl.CompositeFLError, match=r"differ in .*scale"):
+        cfl.Result.load(tmp_path, like=TREES["nested"]["dense0"])
+
+
+def test_a_bad_end_survives(tmp_path):
+    result(TREES["bare"], diverged=[4], stopped="diverged").save(tmp_path)
+    loaded = cfl.Result.load(tmp_path)
+    assert loaded.ended_badly and "round 4" in loaded.summary()

@@ -1,0 +1,112 @@
+"""What a run tells of itself: before it starts and when it has ended."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import compositefl as cfl
+from problems import lasso
+
+QUIET = dict(progress=False, weights="uniform")
+
+
+def told(problem, phi, algorithm, **options):
+    """The result and the warnings of a run."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = cfl.minimize(problem, phi, algorithm, **QUIET | options)
+    return result, [str(w.message) for w in caught]
+
+
+def flat_far_away(x, batch):
+    """Rises with a slope that vanishes: far from the start its gradient is 0 to rounding."""
+    (a,) = batch
+    return np.float32(1e3) * (1 - 1 / (1 + (a * x[0] ** 2).mean()))
+
+
+def test_psi_above_its_start_is_never_converged():
+    problem = cfl.Problem(flat_far_away, np.array([0.3]), [(np.ones(3),)] * 2)
+    result, said = told(problem, None, cfl.PGD(lr=1e6), rounds=12, eval_every=1, tolerance=1e-3)
+    last = result.history.iloc[-1]
+    assert last.natural_residual_sq == 0 and last.psi > 900 > result.history.psi[0]
+    assert result.stopped == "rounds" and not result.converged and result.ended_badly
+    assert len(said) == 1 and "psi 1000, above its start 82.57" in said[0]
+    assert "above its start" in repr(result) and "not converged" in result.summary()
+
+
+def test_the_round_limit_before_the_tolerance(lasso_problem):
+    slow = cfl.FedNMap(gamma=1.0, local_steps=2, local_lr=0.01)
+    with pytest.warns(cfl.ConvergenceWarning, match=r"still falling .* more rounds at this pace"):
+        result = cfl.minimize(
+            lasso_problem, cfl.L1(0.1), slow, rounds=60, tolerance=1e-6, trials=2, **QUIET
+        )
+    assert not result.converged and not result.ended_badly and result.stopped == "rounds"
+    _, said = told(lasso_problem, cfl.L1(0.1), slow, rounds=60, trials=2)
+    assert not said  # without a tolerance there is nothing to miss
+
+
+def test_a_good_end_is_quiet(lasso_problem):
+    good = cfl.FedNMap(gamma=1.0, local_steps=3, local_lr=0.1)
+    result, said = told(lasso_problem, cfl.L1(0.1), good, rounds=400, tolerance=1e-4)
+    assert result.stopped == "tolerance" and result.converged and not said
+    assert result.summary().startswith(f"converged in {result.rounds} rounds: natural residual")
+
+
+def test_divergence_is_told_once_for_all_trials(lasso_problem):
+    wild = cfl.PGD(lr=50.0)
+    result, said = told(lasso_problem, None, wild, rounds=200, trials=3)
+    assert len(said) == 1 and said[0].startswith("the run 3 of 3 trials, first trial 0: diverged")
+    assert result.ended_badly and result.stopped == "diverged" and min(result.diverged) > 0
+
+
+@pytest.mark.parametrize("server_lr, words", [(6.0, "come and go"), (20.0, "are lost")])
+def test_steps_above_gamma(lasso_problem, server_lr, words):
+    algorithm = cfl.FedNMap(gamma=0.5, local_steps=3, local_lr=0.05, server_lr=server_lr)
+    (note, *_), _ = told(lasso_problem, cfl.L1(0.1), algorithm, rounds=1)[::-1]
+    eta_hat = 0.15 * server_lr
+    assert f"eta_hat={eta_hat:g} is above gamma=0.5" in note and words in note
+    assert not cfl.FedNMap(gamma=0.15, local_steps=3, local_lr=0.05).cautions("float32")
+    assert "lr=2 is above gamma=1" in cfl.NormSGD(lr=2.0, regularizer=cfl.L1(0.1)).cautions("")[0]
+    assert not cfl.NormSGD(lr=2.0).cautions("")  # nothing is set to zero
+
+
+DIVIDE = (cfl.FedNMap, cfl.ZA1, cfl.FedCanon, cfl.Scaffold, cfl.VRLSGD)
+
+
+@pytest.mark.parametrize("method", DIVIDE, ids=lambda m: m.__name__)
+def test_steps_too_small_for_float32(method):
+    small = method(local_steps=3, local_lr=1e-5)
+    assert "local_lr=1e-05 is below 0.0001" in small.cautions("float32")[0]
+    assert not small.cautions("float64")
+    assert not method(local_steps=3, local_lr=1e-3).cautions("float32")
+
+
+def test_methods_that_do_not_divide_by_the_step_may_be_slow():
+    assert not cfl.FedMiD(local_steps=3, local_lr=1e-5).cautions("float32")
+    assert not cfl.ScaffoldI(local_steps=3, local_lr=1e-5).cautions("float32")
+
+
+def test_a_float32_start_of_a_float64_run(lasso_problem):
+    algorithm = cfl.FedNMap(local_steps=2, local_lr=0.05)
+    short = lasso_problem.with_params(lasso_problem.params.astype(np.float32))
+    run = dict(rounds=1, dtype="float64")
+    assert "params are float32" in told(short, None, algorithm, **run)[1][0]
+    assert not told(lasso_problem, None, algorithm, **run)[1]
+    model = cfl.models.linear_regression(8).problem(lasso_problem.clients)
+    assert not model.short_start
+
+
+def test_unequal_clients_are_told_once():
+    problem = lasso()  # 7 to 15 samples
+    algorithm = cfl.FedNMap(local_steps=2, local_lr=0.05)
+    run = dict(rounds=1)
+    _, first = told(problem, None, algorithm, weights=None, **run)
+    _, again = told(problem, None, algorithm, weights=None, **run)
+    assert len(first) == 1 and not again
+    assert "7 to 15 samples" in first[0] and "weights='size'" in first[0]
+    other = lasso()
+    for weights in ("uniform", "size"):
+        assert not told(other, None, algorithm, weights=weights, **run)[1]
+    alike = lasso(clients=2, samples=(8, 15))
+    assert not told(alike, None, algorithm, weights=None, **run)[1]

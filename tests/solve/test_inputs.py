@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from problems import squared_loss
 
 import compositefl as cfl
 from compositefl.data.samples import Samples
-from problems import squared_loss
 
 X = np.random.default_rng(0).normal(size=(12, 3))
 Y = (X[:, 0] > 0).astype(int)

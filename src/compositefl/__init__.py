@@ -7,7 +7,7 @@ from compositefl.configuration import configure
 from compositefl.core.errors import CompositeFLError, ConvergenceWarning
 from compositefl.data import partition
 from compositefl.engine import metrics
-from compositefl.problem import Problem
+from compositefl.problem import Problem, Stacked
 from compositefl.regularizers import *
 from compositefl.solve._minimize import minimize
 from compositefl.solve._sweep import path, sweep, weight_max

@@ -1,6 +1,7 @@
 """Ready models: sizes, losses against their formulas, derivatives, equality, command-line names."""
 
 import pickle
+import types
 
 import jax
 import jax.numpy as jnp
@@ -309,7 +310,7 @@ def problem_calls(monkeypatch):
 
     def record(*args, **options):
         calls.append((args, options))
-        return calls
+        return types.SimpleNamespace(calls=calls)
 
     monkeypatch.setattr("compositefl.models.base.Problem", record)
     return calls
@@ -317,9 +318,10 @@ def problem_calls(monkeypatch):
 
 def test_problem_gets_loss_start_clients_and_accuracy(problem_calls):
     model, clients, test = SMALL["mlp"](), [batch_for("mlp")], batch_for("mlp", 2)
-    assert model.problem(clients, test=test, seed=5, weights="size") is problem_calls
+    made = model.problem(clients, test=test, seed=5, weights="size")
+    assert made.calls is problem_calls
     ((args, options),) = problem_calls
-    assert args[0] == model.loss and args[2] is clients
+    assert args[0] == model.loss and args[2] == clients
     np.testing.assert_array_equal(
         args[1]["dense0"]["kernel"], model.init(jax.random.key(5))["dense0"]["kernel"]
     )

@@ -3,12 +3,12 @@
 import jax
 import numpy as np
 import pytest
-from problems import lasso
 
 import compositefl as cfl
 from compositefl.core.component import replace
 from compositefl.core.vector import Vector
 from compositefl.problem import External
+from tests.problems import lasso
 
 WEIGHT, GAMMA, EVAL_GAMMA = 0.1, 0.7, 0.4
 RUN = dict(rounds=6, eval_every=6, eval_gamma=EVAL_GAMMA, dtype="float64", progress=False)

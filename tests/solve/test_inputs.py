@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from problems import squared_loss
 
 import compositefl as cfl
 from compositefl.data.samples import Samples
+from tests.problems import squared_loss
 
 X = np.random.default_rng(0).normal(size=(12, 3))
 Y = (X[:, 0] > 0).astype(int)
@@ -81,13 +81,13 @@ WRONG = {
     ),
     "string labels of a partition": (
         lambda: MODEL.problem(cfl.partition.iid((X, NAMES), clients=2)),
-        r"client 0 has data of type <U4",
+        r"client has data of type <U4",
     ),
     "string labels for a problem": (
         lambda: cfl.Problem(
             squared_loss, np.zeros(3), cfl.partition.iid((X, NAMES.astype(object)), clients=2)
         ),
-        r"client 0 has data of type object",
+        r"client( 0)? has data of type object",
     ),
     "object column": (lambda: MODEL.problem([(MIXED, Y)]), r"columns that are no numbers: site;"),
     "object column in a partition": (
@@ -96,7 +96,7 @@ WRONG = {
     ),
     "object array": (
         lambda: MODEL.problem([(X.astype(object), Y)]),
-        r"client 0 has data of type object",
+        r"client( 0)? has data of type object",
     ),
     "sparse": (
         lambda: MODEL.problem([(scipy.sparse.csr_matrix(X), Y)]),

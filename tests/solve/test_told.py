@@ -4,9 +4,9 @@ import warnings
 
 import numpy as np
 import pytest
-from problems import lasso
 
 import compositefl as cfl
+from tests.problems import lasso
 
 QUIET = dict(progress=False, weights="uniform")
 

@@ -40,6 +40,11 @@ class Partition(Sequence[Any]):
             return Partition(self.data, self.indices[client], self.labels)
         return take(self.data, self.indices[client])
 
+    def rows(self, clients: np.ndarray) -> np.ndarray:
+        """The rows of `data` that some clients hold, one client after the other."""
+        parts = [self.indices[client] for client in clients]
+        return np.concatenate(parts) if parts else np.zeros(0, int)
+
     def __repr__(self) -> str:
         return self.summary()
 

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from compositefl.core.types import Batch
-from compositefl.problem import Problem
+from compositefl.problem import Problem, RowClients
 
 
 def gather(problem: Problem, clients: Sequence[int] | np.ndarray, length: int, dtype: Any) -> Batch:
@@ -17,6 +17,11 @@ def gather(problem: Problem, clients: Sequence[int] | np.ndarray, length: int, d
     for leaf in map(np.asarray, leaves):
         kind = dtype if np.issubdtype(leaf.dtype, np.floating) else leaf.dtype
         out.append(_aligned_zeros((length, *leaf.shape[1:]), kind))
+    if isinstance(problem.clients, RowClients):
+        rows = problem.clients.rows(np.asarray(clients, int))
+        for target, leaf in zip(out, jax.tree.leaves(problem.clients.data), strict=True):
+            target[: len(rows)] = leaf[rows]
+        return jax.tree.unflatten(structure, out)
     at = 0
     for client in clients:
         size = int(problem.sizes[client])

@@ -13,7 +13,7 @@ import optax
 from compositefl.core.arrays import as_arrays
 from compositefl.core.errors import CompositeFLError
 from compositefl.models.layers import Network
-from compositefl.problem import Problem, checked_clients
+from compositefl.problem import Problem, checked_clients, pieces
 
 
 def squared(outputs: jax.Array, y: jax.Array) -> jax.Array:
@@ -73,8 +73,8 @@ class Model:
 
         clients = checked_clients(clients)
         test = None if test is None else as_arrays(test, "the test set")
-        for client, batch in enumerate(clients):
-            self._check_labels(f"client {client}", batch)
+        for name, batch in pieces(clients):
+            self._check_labels(name, batch)
         if test is not None:
             self._check_labels("the test set", test)
         params = self.init(jax.random.key(seed))

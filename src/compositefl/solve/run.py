@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from compositefl.algorithms.base import Algorithm
 from compositefl.engine.accounting import round_cost
 from compositefl.engine.stationarity import METRICS
-from compositefl.problem import Problem
+from compositefl.problem import Problem, RowClients, pieces
 from compositefl.simulation.loop import LoopSimulation
 from compositefl.simulation.memory import give_back
 from compositefl.simulation.rounds import Conditions
@@ -178,11 +178,14 @@ class Run:
 def _data_hash(problem: Problem) -> str:
     """Identifies the data and the start, so that a checkpoint cannot meet other data."""
     digest = hashlib.blake2b(digest_size=16)
-    for tree in (problem.params, *problem.clients):
-        for leaf in jax.tree.leaves(tree):
-            array = np.ascontiguousarray(leaf)
-            digest.update(repr((array.shape, array.dtype.str)).encode())
-            digest.update(array.tobytes())
+    clients = problem.clients
+    trees = [problem.params, *(tree for _, tree in pieces(clients))]
+    if isinstance(clients, RowClients):
+        trees += [clients.sizes, clients.rows(np.arange(len(problem.sizes)))]
+    for leaf in jax.tree.leaves(trees):
+        array = np.ascontiguousarray(leaf)
+        digest.update(repr((array.shape, array.dtype.str)).encode())
+        digest.update(array.data)
     return digest.hexdigest()
 
 

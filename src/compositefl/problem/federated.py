@@ -1,55 +1,18 @@
 """A federated problem: clients' data, the model's loss and the starting point."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from compositefl.core.arrays import as_arrays, shapes_in_words
+from compositefl.core.arrays import as_arrays
 from compositefl.core.errors import CompositeFLError, require_integer
-from compositefl.core.types import Batch
-from compositefl.mean_loss import require_mean
-
-ONE_BATCH = (
-    "clients must be a list of batches, and this looks like one batch: write [(x, y)] for one "
-    "client, or cfl.partition.iid((x, y), clients=10) to split it"
-)
-
-
-@dataclass(frozen=True)
-class Coupled:
-    """A loss or accuracy whose samples depend on each other within a batch, as with batch norm.
-
-    It is no mean over samples: full data are evaluated in batches of `size` samples.
-    """
-
-    function: Callable[[Any, Any], Any]
-    size: int
-
-    def __call__(self, params: Any, batch: Any) -> Any:
-        return self.function(params, batch)
-
-
-class External:
-    """A loss or accuracy that is computed outside JAX, such as a PyTorch module's.
-
-    Parameters and batches are numpy arrays. Its rounds run in a Python loop.
-    """
-
-    def check(self, batch: Any) -> None:
-        """Refuse what will not work, given two samples."""
-
-    def __call__(self, params: Any, batch: Any) -> Any:
-        """The mean over the batch."""
-        raise NotImplementedError
-
-    def value_and_gradient(self, params: Any, batch: Any) -> tuple[Any, Any]:
-        """The mean over the batch and its gradient, as numpy arrays."""
-        raise NotImplementedError
+from compositefl.problem.clients import Stacked, checked_clients, checked_sizes
+from compositefl.problem.losses import Coupled, External
+from compositefl.problem.mean_loss import require_mean
 
 
 class DataIdentity:
@@ -65,7 +28,8 @@ class Problem:
     loss(params, batch) -> scalar: the mean loss of a batch, differentiable in params.
     params: any pytree of arrays, the starting point.
     clients: a sequence of batches, pytrees whose leading axis is the samples; clients may hold
-        different numbers of samples. What `compositefl.data.partition` returns is such a sequence.
+        different numbers of samples. What `compositefl.data.partition` returns is such a sequence;
+        `Stacked(batch, offsets)` is one for clients that lie one after the other in one batch.
     test, accuracy: optional test batch and accuracy(params, batch) -> scalar mean over the batch.
     coupled_batch: for a loss that is no mean over samples, because the samples of a batch depend
         on each other (batch normalisation). f_i is then the mean of `loss` over the batches of
@@ -95,7 +59,7 @@ class Problem:
         self.short_start = False  # params have fewer digits than float64
         self._check_params()
         first = clients[0]  # a partition copies on every access
-        self.sizes = np.array([_check_client(i, c, first) for i, c in enumerate(clients)])
+        self.sizes = checked_sizes(clients)
         self._check_loss(first)
         if coupled_batch is not None:
             require_integer(2, coupled_batch=coupled_batch)
@@ -144,11 +108,14 @@ class Problem:
             return self
         other, rng = copy.copy(self), np.random.default_rng(0)
         other.data = DataIdentity()
+        other.sizes = np.minimum(self.sizes, self.eval_samples)
+        if isinstance(self.clients, Stacked):
+            other.clients = self.clients.sample(self.eval_samples)
+            return other
         other.clients = []
         for client, size in zip(self.clients, self.sizes, strict=True):
             rows = np.sort(rng.permutation(size)[: self.eval_samples])
             other.clients.append(jax.tree.map(lambda a, rows=rows: np.asarray(a)[rows], client))
-        other.sizes = np.minimum(self.sizes, self.eval_samples)
         return other
 
     def start(self, dtype: Any) -> Any:
@@ -182,51 +149,3 @@ class Problem:
             raise CompositeFLError(
                 f"loss(params, batch) returned {out}; it must return a scalar, the mean loss"
             )
-
-
-def checked_clients(clients: Any) -> Sequence[Batch]:
-    """A sequence of batches, tables as arrays; one batch in place of a list of them is refused."""
-    if hasattr(clients, "to_numpy") or hasattr(clients, "toarray") or isinstance(clients, Mapping):
-        raise CompositeFLError(ONE_BATCH, parameter="clients")
-    if not hasattr(clients, "__len__") or not hasattr(clients, "__getitem__"):
-        raise CompositeFLError(
-            f"clients={clients!r} must be a list of batches, one per client", parameter="clients"
-        )
-    if len(clients) == 0:
-        raise CompositeFLError("clients is empty; at least one client is needed")
-    if isinstance(clients, np.ndarray | jax.Array) and clients.ndim < 3:
-        raise CompositeFLError(ONE_BATCH, parameter="clients")
-    if not isinstance(clients, (list, tuple)):
-        return clients  # makes batches when asked, as a partition does
-    shapes = [np.shape(c) if hasattr(c, "shape") else None for c in clients]
-    if len(shapes) == 2 and None not in shapes and all(shapes):
-        x, y = shapes
-        if x[0] == y[0] and x[1:] != y[1:]:  # type: ignore[index]
-            raise CompositeFLError(ONE_BATCH, parameter="clients")
-    return [as_arrays(client, f"client {i}") for i, client in enumerate(clients)]
-
-
-def _check_client(i: int, client: Any, first: Any) -> int:
-    """Refuse a batch that does not look like the first client's; returns its sample count."""
-    leaves, like = jax.tree.leaves(client), jax.tree.leaves(first)
-    structure, expected = str(jax.tree.structure(client)), str(jax.tree.structure(first))
-    if structure != expected:
-        raise CompositeFLError(f"client {i} has structure {structure}, client 0 has {expected}")
-    sizes = {np.shape(leaf)[0] if np.ndim(leaf) else -1 for leaf in leaves}
-    if len(sizes) != 1 or -1 in sizes:
-        found = shapes_in_words([np.shape(leaf) for leaf in leaves])
-        raise CompositeFLError(f"client {i} has {found}; the leading axis must be its samples")
-    (size,) = sizes
-    if size == 0:
-        raise CompositeFLError(f"client {i} has no samples")
-    for leaf, model in zip(leaves, like, strict=True):
-        if np.shape(leaf)[1:] != np.shape(model)[1:]:
-            raise CompositeFLError(
-                f"client {i} has samples of shape {np.shape(leaf)[1:]}, "
-                f"client 0 of {np.shape(model)[1:]}"
-            )
-        if np.asarray(leaf).dtype.kind in "OUS":  # of a partition
-            as_arrays(leaf, f"client {i}")
-        if np.issubdtype(np.asarray(leaf).dtype, np.floating) and not np.isfinite(leaf).all():
-            raise CompositeFLError(f"client {i} has NaN or infinity in its data")
-    return size

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from problems import squared_loss
 
 import compositefl as cfl
+from tests.problems import squared_loss
 
 RNG = np.random.default_rng(1)
 CLIENTS = [(RNG.normal(size=(n, 3)), RNG.exponential(size=n)) for n in (5, 8, 4)]

@@ -1,0 +1,16 @@
+"""A federated problem: the clients' data, a loss and a start. It knows neither phi nor rounds."""
+
+from compositefl.problem.clients import RowClients, Stacked, checked_clients, pieces
+from compositefl.problem.federated import DataIdentity, Problem
+from compositefl.problem.losses import Coupled, External
+
+__all__ = [
+    "Coupled",
+    "DataIdentity",
+    "External",
+    "Problem",
+    "RowClients",
+    "Stacked",
+    "checked_clients",
+    "pieces",
+]

@@ -1,0 +1,154 @@
+"""Clients' batches, as a list or as rows of one batch, checked before anything is computed."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import numpy as np
+
+from compositefl.core.arrays import as_arrays, shapes_in_words
+from compositefl.core.errors import CompositeFLError
+from compositefl.core.types import Batch
+
+ONE_BATCH = (
+    "clients must be a list of batches, and this looks like one batch: write [(x, y)] for one "
+    "client, or cfl.partition.iid((x, y), clients=10) to split it"
+)
+
+
+@runtime_checkable
+class RowClients(Protocol):
+    """Clients that are rows of one batch, so that a million of them need no loop in Python."""
+
+    data: Batch
+    sizes: np.ndarray
+
+    def rows(self, clients: np.ndarray) -> np.ndarray:
+        """The rows of `data` that these clients hold, one client after the other."""
+        ...
+
+
+class Stacked(Sequence[Batch]):
+    """Clients as one batch: client i holds rows offsets[i] to offsets[i + 1] - 1 of `data`.
+
+    data: a pytree of arrays with the samples as leading axis. offsets: one more than clients,
+    rising from 0 to the number of samples. Or sizes: the number of samples of each client.
+    """
+
+    def __init__(self, data: Batch, offsets: Any = None, *, sizes: Any = None):
+        if (offsets is None) == (sizes is None):
+            raise CompositeFLError("Stacked needs offsets or sizes, and not both")
+        self.data = as_arrays(data, "the stacked clients")
+        if offsets is None:
+            offsets = np.concatenate([[0], np.cumsum(np.asarray(sizes))])
+        self.offsets = np.asarray(offsets)
+        lengths = {np.shape(leaf)[0] if np.ndim(leaf) else -1 for leaf in jax.tree.leaves(data)}
+        good = self.offsets.ndim == 1 and len(self.offsets) > 1 and self.offsets.dtype.kind in "iu"
+        if not good or self.offsets[0] != 0 or {int(self.offsets[-1])} != lengths:
+            raise CompositeFLError(
+                f"offsets must be whole numbers from 0 to the number of samples {lengths}"
+            )
+        self.sizes = np.diff(self.offsets)
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, client: Any) -> Any:
+        if isinstance(client, slice):
+            return [self[i] for i in range(*client.indices(len(self)))]
+        if not -len(self) <= client < len(self):
+            raise IndexError(client)
+        start, stop = self.offsets[client % len(self)], self.offsets[client % len(self) + 1]
+        return jax.tree.map(lambda a: a[start:stop], self.data)
+
+    def rows(self, clients: np.ndarray) -> np.ndarray:
+        """The rows of some clients, one client after the other."""
+        sizes = self.sizes[clients]
+        ends = np.cumsum(sizes)
+        return np.arange(ends[-1] if len(ends) else 0) + np.repeat(
+            self.offsets[:-1][clients] - (ends - sizes), sizes
+        )
+
+    def sample(self, most: int) -> "Stacked":
+        """At most `most` samples of each client, a fixed random subset in their order."""
+        client = np.repeat(np.arange(len(self)), self.sizes)
+        drawn = np.lexsort((np.random.default_rng(0).random(len(client)), client))
+        place = np.arange(len(client)) - np.repeat(self.offsets[:-1], self.sizes)
+        rows = np.sort(drawn[place < most])
+        return Stacked(
+            jax.tree.map(lambda a: a[rows], self.data), sizes=np.minimum(self.sizes, most)
+        )
+
+
+def pieces(clients: Sequence[Batch]) -> Iterator[tuple[str, Batch]]:
+    """All samples in as few batches as there are, each with a name for errors."""
+    if isinstance(clients, RowClients):
+        yield "some client", clients.data
+        return
+    for i, client in enumerate(clients):
+        yield f"client {i}", client
+
+
+def checked_clients(clients: Any) -> Sequence[Batch]:
+    """A sequence of batches, tables as arrays; one batch in place of a list of them is refused."""
+    if hasattr(clients, "to_numpy") or hasattr(clients, "toarray") or isinstance(clients, Mapping):
+        raise CompositeFLError(ONE_BATCH, parameter="clients")
+    if not hasattr(clients, "__len__") or not hasattr(clients, "__getitem__"):
+        raise CompositeFLError(
+            f"clients={clients!r} must be a list of batches, one per client", parameter="clients"
+        )
+    if len(clients) == 0:
+        raise CompositeFLError("clients is empty; at least one client is needed")
+    if isinstance(clients, np.ndarray | jax.Array) and clients.ndim < 3:
+        raise CompositeFLError(ONE_BATCH, parameter="clients")
+    if not isinstance(clients, (list, tuple)):
+        return clients  # makes batches when asked, as a partition does
+    shapes = [np.shape(c) if hasattr(c, "shape") else None for c in clients]
+    if len(shapes) == 2 and None not in shapes and all(shapes):
+        x, y = shapes
+        if x[0] == y[0] and x[1:] != y[1:]:  # type: ignore[index]
+            raise CompositeFLError(ONE_BATCH, parameter="clients")
+    return [as_arrays(client, f"client {i}") for i, client in enumerate(clients)]
+
+
+def checked_sizes(clients: Sequence[Batch]) -> np.ndarray:
+    """The clients' numbers of samples; refuses batches that do not look alike or are not finite."""
+    if isinstance(clients, RowClients):
+        for leaf in jax.tree.leaves(clients.data):
+            _check_numbers("some client", leaf)
+        if not np.all(clients.sizes > 0):
+            raise CompositeFLError(f"client {int(np.argmin(clients.sizes))} has no samples")
+        return np.asarray(clients.sizes)
+    first = clients[0]
+    return np.array([_check_client(i, c, first) for i, c in enumerate(clients)])
+
+
+def _check_client(i: int, client: Batch, first: Batch) -> int:
+    """Refuse a batch that does not look like the first client's; returns its sample count."""
+    leaves, like = jax.tree.leaves(client), jax.tree.leaves(first)
+    structure, expected = str(jax.tree.structure(client)), str(jax.tree.structure(first))
+    if structure != expected:
+        raise CompositeFLError(f"client {i} has structure {structure}, client 0 has {expected}")
+    sizes = {np.shape(leaf)[0] if np.ndim(leaf) else -1 for leaf in leaves}
+    if len(sizes) != 1 or -1 in sizes:
+        found = shapes_in_words([np.shape(leaf) for leaf in leaves])
+        raise CompositeFLError(f"client {i} has {found}; the leading axis must be its samples")
+    (size,) = sizes
+    if size == 0:
+        raise CompositeFLError(f"client {i} has no samples")
+    for leaf, model in zip(leaves, like, strict=True):
+        if np.shape(leaf)[1:] != np.shape(model)[1:]:
+            raise CompositeFLError(
+                f"client {i} has samples of shape {np.shape(leaf)[1:]}, "
+                f"client 0 of {np.shape(model)[1:]}"
+            )
+        _check_numbers(f"client {i}", leaf)
+    return size
+
+
+def _check_numbers(who: str, leaf: Any) -> None:
+    kind = np.asarray(leaf).dtype
+    if kind.kind in "OUS":  # of a partition
+        as_arrays(leaf, who)
+    if np.issubdtype(kind, np.floating) and not np.isfinite(leaf).all():
+        raise CompositeFLError(f"{who} has NaN or infinity in its data")

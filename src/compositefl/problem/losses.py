@@ -1,0 +1,40 @@
+"""Losses that are not a JAX function of single samples."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from compositefl.core.types import Batch, Params
+
+
+@dataclass(frozen=True)
+class Coupled:
+    """A loss or accuracy whose samples depend on each other within a batch, as with batch norm.
+
+    It is no mean over samples: full data are evaluated in batches of `size` samples.
+    """
+
+    function: Callable[[Params, Batch], Any]
+    size: int
+
+    def __call__(self, params: Params, batch: Batch) -> Any:
+        """The function's value on the batch."""
+        return self.function(params, batch)
+
+
+class External:
+    """A loss or accuracy that is computed outside JAX, such as a PyTorch module's.
+
+    Parameters and batches are numpy arrays. Its rounds run in a Python loop.
+    """
+
+    def check(self, batch: Batch) -> None:
+        """Refuse what will not work, given two samples."""
+
+    def __call__(self, params: Params, batch: Batch) -> Any:
+        """The mean over the batch."""
+        raise NotImplementedError
+
+    def value_and_gradient(self, params: Params, batch: Batch) -> tuple[Any, Any]:
+        """The mean over the batch and its gradient, as numpy arrays."""
+        raise NotImplementedError

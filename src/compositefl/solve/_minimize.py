@@ -10,13 +10,11 @@ import numpy as np
 import pandas as pd
 
 from compositefl.algorithms.base import Algorithm, wants_theory
-from compositefl.core.component import replace
 from compositefl.core.errors import require_integer
 from compositefl.core.vector import unwrap
 from compositefl.problem import Problem
 from compositefl.regularizers.base import Regularizer
-from compositefl.regularizers.elementary import Zero
-from compositefl.solve.options import Options
+from compositefl.solve.options import Options, with_regularizer
 from compositefl.solve.result import Result
 from compositefl.solve.run import Run
 from compositefl.theory import Constants, note_outside, with_theory_steps
@@ -34,7 +32,7 @@ def minimize(
     seed: int = 0,
     trials: int = 1,
     eval_every: int | None = None,
-    eval_gamma: float = 1.0,
+    eval_gamma: float | None = None,
     participation: float | int = 1.0,
     replacement: bool = False,
     dropout: float = 0.0,
@@ -51,10 +49,12 @@ def minimize(
 ) -> Result:
     """Minimise psi(x) = f(x) + phi(x) with a federated algorithm, simulated in memory.
 
+    regularizer: phi; None for that of the algorithm, by default zero.
     batch_size: samples of a local gradient, None for full local gradients.
     seed, trials: all randomness; trials are independent runs side by side.
     eval_every: rounds between two rows of the history, by default about fifty rows.
-    eval_gamma: the one prox parameter at which natural residual and normal map are measured.
+    eval_gamma: the one prox parameter at which natural residual and normal map are measured; by
+        default the algorithm's gamma, or min(1, half of 1/rho).
     participation: share of the clients in a round (a float), or their number (an int).
     replacement: draw the clients of a round with replacement; one drawn twice counts twice.
     dropout: probability that a client's upload is lost after it has computed.
@@ -72,8 +72,9 @@ def minimize(
         del given[name]
     require_integer(trials=trials)
     options = Options(**given)
-    algorithm = replace(algorithm, regularizer=regularizer or Zero())
+    algorithm = with_regularizer(algorithm, regularizer)
     algorithm = theory_steps(problem, algorithm, options, constants)
+    options = options.settled([algorithm])
     options.check(problem, algorithm)
 
     with jax.enable_x64(dtype == "float64"):

@@ -12,9 +12,8 @@ from compositefl.core.component import replace
 from compositefl.core.errors import CompositeFLError, is_concrete, require_integer
 from compositefl.problem import Problem
 from compositefl.regularizers.base import Regularizer
-from compositefl.regularizers.elementary import Zero
 from compositefl.solve._sweep import run_all
-from compositefl.solve.options import Options
+from compositefl.solve.options import Options, with_regularizer
 
 TUNED = ("local_lr", "lr", "gamma", "eta")  # numbers whose best value depends on the problem
 LARGER_IS_BETTER = ("accuracy", "zeros", "hoyer")
@@ -42,10 +41,10 @@ def tune(
     diverged.
     """
     require_integer(budget=budget, trials=trials)
-    checked = Options(**options)
+    methods = {name: with_regularizer(a, regularizer) for name, a in algorithms.items()}
+    checked = Options(**options).settled(list(methods.values()))
     rows = []
-    for name, algorithm in algorithms.items():
-        best = replace(algorithm, regularizer=regularizer or Zero())
+    for name, best in methods.items():
         fields = tuned_fields(best)
         points = diverged = 0
         score = np.inf
@@ -67,7 +66,7 @@ def score_all(
     problem: Problem, candidates: list[Algorithm], trials: int, options: Options, metric: str
 ) -> np.ndarray:
     """One number a candidate, smaller is better; infinity for one that diverged."""
-    table = run_all(problem, candidates, trials, options)
+    table, _ = run_all(problem, candidates, trials, options)
     if metric not in table:
         raise CompositeFLError(f"metric='{metric}' must be one of {sorted(table.columns)}")
     late = table[table["round"] >= 0.9 * table["round"].max()]

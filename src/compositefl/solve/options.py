@@ -1,6 +1,7 @@
 """The options of a run, checked in one place."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,41 @@ import jax
 import numpy as np
 
 from compositefl.algorithms.base import Algorithm, wants_theory
-from compositefl.core.errors import CompositeFLError, require_integer, require_positive
+from compositefl.core import component
+from compositefl.core.errors import (
+    CompositeFLError,
+    is_concrete,
+    require_integer,
+    require_positive,
+)
 from compositefl.core.vector import Vector
 from compositefl.problem import Problem
+from compositefl.regularizers.base import Regularizer
+from compositefl.regularizers.elementary import Zero
+
+
+def with_regularizer(algorithm: Algorithm, regularizer: Regularizer | None) -> Algorithm:
+    """The algorithm with the regulariser that is given, or else its own; never with one of two."""
+    own = algorithm.regularizer
+    if regularizer is None or component.same(own, regularizer):
+        return algorithm
+    if not isinstance(own, Zero):
+        raise CompositeFLError(
+            f"regularizer={regularizer!r}, but {type(algorithm).__name__} comes with "
+            f"regularizer={own!r}; give one of them"
+        )
+    return component.replace(algorithm, regularizer=regularizer)
+
+
+def residual_gamma(algorithms: Sequence[Algorithm]) -> float:
+    """The prox parameter of natural residual and normal map where none is given.
+
+    The first gamma of a method that is below every 1/rho, else min(1, half of the smallest 1/rho).
+    """
+    limit = min(float(a.regularizer.max_prox) for a in algorithms)
+    gammas: list[Any] = [getattr(a, "gamma", None) for a in algorithms]
+    known = (float(gamma) for gamma in gammas if is_concrete(gamma))
+    return next((gamma for gamma in known if 0 < gamma < limit), min(1.0, limit / 2))
 
 
 @dataclass(frozen=True)
@@ -21,7 +54,7 @@ class Options:
     batch_size: int | None = None
     seed: int = 0
     eval_every: int | None = None
-    eval_gamma: float = 1.0
+    eval_gamma: float | None = None  # see `residual_gamma`
     participation: float | int = 1.0
     replacement: bool = False
     dropout: float = 0.0
@@ -43,9 +76,9 @@ class Options:
         for name in ("batch_size", "eval_every", "devices", "client_block"):
             if getattr(self, name) is not None:
                 require_integer(**{name: getattr(self, name)})
-        require_positive(eval_gamma=self.eval_gamma)
-        if self.tolerance is not None:
-            require_positive(tolerance=self.tolerance)
+        for name in ("eval_gamma", "tolerance"):
+            if getattr(self, name) is not None:
+                require_positive(**{name: getattr(self, name)})
         for name in ("dropout", "stragglers"):
             if not 0 <= getattr(self, name) < 1:
                 raise CompositeFLError(
@@ -64,6 +97,19 @@ class Options:
             raise CompositeFLError(
                 f"checkpoint={path} exists; pass resume=True to go on from it, or remove it"
             )
+
+    def settled(self, algorithms: Sequence[Algorithm]) -> "Options":
+        """The same with a number for eval_gamma, one for all algorithms that are compared."""
+        if self.eval_gamma is not None:
+            return self
+        return replace(self, eval_gamma=residual_gamma(algorithms))
+
+    @property
+    def gamma(self) -> float:
+        """eval_gamma of options that are settled."""
+        if self.eval_gamma is None:
+            raise CompositeFLError("eval_gamma is not settled yet")
+        return self.eval_gamma
 
     @property
     def checkpoint_path(self) -> Path | None:
@@ -110,7 +156,8 @@ class Options:
             raise CompositeFLError("local_lr='theory' is understood by minimize alone")
         algorithm.check()
         algorithm.regularizer.check_tree(problem.params)
-        algorithm.regularizer.check_prox("eval_gamma", self.eval_gamma)
+        if self.eval_gamma is not None:
+            algorithm.regularizer.check_prox("eval_gamma", self.eval_gamma)
         clients = len(problem.sizes)
         whole = self.client_count(clients) == clients and not self.replacement and not self.dropout
         if algorithm.needs_everyone and not whole:

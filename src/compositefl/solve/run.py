@@ -144,7 +144,7 @@ class Run:
     def _evaluate(self) -> None:
         """Add one row a run to the history."""
         simulation, cost = self.simulation, self.cost
-        measured = simulation.evaluate(self.options.eval_gamma)
+        measured = simulation.evaluate(self.options.gamma)
         work = zip(*map(np.ndarray.tolist, simulation.work), strict=True)
         for run, (trial, (visits, steps)) in enumerate(zip(self.trials, work, strict=True)):
             row: dict[str, float] = {"round": simulation.round, "run": run, "trial": trial}

@@ -164,9 +164,12 @@ class L1Ball(_Indicator):
         norm = sum(jnp.sum(shrink(z)) for z in leaves)
         # The factor takes off what rounding added; in exact numbers it is 1.
         factor = jax.lax.stop_gradient(self.radius / jnp.maximum(norm, self.radius))
-        return [
-            jnp.where(inside, z, jnp.sign(z) * shrink(z) * cast_like(factor, z)) for z in leaves
-        ]
+
+        def signed(z: jax.Array) -> jax.Array:
+            y = shrink(z) * cast_like(factor, z)
+            return jnp.where(z < 0, 0 - y, y)  # and no negative zeros
+
+        return [jnp.where(inside, z, signed(z)) for z in leaves]
 
 
 @component

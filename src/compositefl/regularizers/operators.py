@@ -32,8 +32,10 @@ def square_scale(largest: jax.Array) -> jax.Array:
     """
     largest = jax.lax.stop_gradient(largest)
     limit = jnp.finfo(largest.dtype).max ** 0.25
-    extreme = (largest > limit) | ((largest < 1 / limit) & (largest > 0))
-    return jnp.where(extreme & jnp.isfinite(largest), largest, jnp.ones_like(largest))
+    small = (0 < largest) & (largest < 1 / limit)
+    large = (limit < largest) & jnp.isfinite(largest)
+    # Well below the largest: XLA multiplies by the reciprocal, which must not be subnormal.
+    return jnp.where(small, largest, jnp.where(large, largest * 1e-6, jnp.ones_like(largest)))
 
 
 def largest_entry(leaves: Sequence[jax.Array]) -> jax.Array:

@@ -41,7 +41,7 @@ def _numbers(name: str, value: Any, wanted: str = "a number") -> np.ndarray | No
     return array
 
 
-def _require(name: str, value: Any, good: np.ndarray, wanted: str) -> None:
+def require_that(name: str, value: Any, good: np.ndarray, wanted: str) -> None:
     """Refuse a number that is not good, or the first such entry of an array."""
     if np.all(good):
         return
@@ -58,7 +58,7 @@ def require_positive(**values: Any) -> None:
         numbers = _numbers(name, value)
         if numbers is not None:
             good = (numbers > 0) & np.isfinite(numbers)
-            _require(name, value, good, "a finite number > 0")
+            require_that(name, value, good, "a finite number > 0")
 
 
 def require_nonnegative(**values: Any) -> None:
@@ -67,7 +67,7 @@ def require_nonnegative(**values: Any) -> None:
         numbers = _numbers(name, value)
         if numbers is not None:
             good = (numbers >= 0) & np.isfinite(numbers)
-            _require(name, value, good, "a finite number >= 0")
+            require_that(name, value, good, "a finite number >= 0")
 
 
 def require_integer(minimum: int = 1, **values: Any) -> None:

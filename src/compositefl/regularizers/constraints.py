@@ -60,7 +60,7 @@ class _EntrywiseIndicator(Regularizer):
         raise NotImplementedError
 
     def leaf_value(self, x: jax.Array) -> jax.Array:
-        return jnp.where(jnp.all(self.inside(x)), 0.0, jnp.inf)
+        return jnp.where(jnp.all(self.inside(x)), jnp.zeros((), x.dtype), jnp.inf)
 
 
 @component

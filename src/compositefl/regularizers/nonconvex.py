@@ -14,15 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from compositefl.core.component import component
-from compositefl.core.errors import CompositeFLError
+from compositefl.core.errors import require_that
 from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.entries import Entries, is_traced, largest
 from compositefl.regularizers.operators import cast_like, soft_threshold
 
 
 def _require_above_two(a: Any) -> None:
-    if not is_traced(a) and not np.all((np.asarray(a) > 2) & np.isfinite(a)):
-        raise CompositeFLError(f"a={a} must be a finite number > 2")
+    if not is_traced(a):
+        require_that("a", a, (np.asarray(a) > 2) & np.isfinite(a), "a finite number > 2")
 
 
 class _FoldedConcave(Regularizer):

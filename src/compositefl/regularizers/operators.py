@@ -32,7 +32,7 @@ def square_scale(largest: jax.Array) -> jax.Array:
     """
     largest = jax.lax.stop_gradient(largest)
     limit = jnp.finfo(largest.dtype).max ** 0.25
-    small = (0 < largest) & (largest < 1 / limit)
+    small = (largest > 0) & (largest < 1 / limit)
     large = (limit < largest) & jnp.isfinite(largest)
     # Well below the largest: XLA multiplies by the reciprocal, which must not be subnormal.
     return jnp.where(small, largest, jnp.where(large, largest * 1e-6, jnp.ones_like(largest)))

@@ -11,6 +11,7 @@ from compositefl.algorithms.base import wants_theory
 from compositefl.cli.settings import COMMON, Settings, option_name
 from compositefl.cli.wording import about
 from compositefl.core.errors import CompositeFLError, unknown_name
+from compositefl.solve.options import residual_gamma
 
 PLAIN = (int, float, str, bool)
 TRUTH = {"true": True, "false": False}
@@ -143,11 +144,8 @@ def convert(what: str, value: Any, kinds: tuple[type, ...]) -> Any:
 
 
 def common_gamma(settings: Settings, algorithms: Sequence[Algorithm]) -> float:
-    """The prox parameter of the residual: as told, else the first gamma of a method, else 1."""
-    if settings.eval_gamma is not None:
-        return settings.eval_gamma
-    gammas = [getattr(a, "gamma", None) for a in algorithms if "gamma" in hyperparameters(type(a))]
-    return next((float(gamma) for gamma in gammas if isinstance(gamma, (int, float))), 1.0)
+    """The prox parameter of the residual: as told, else the one that Python takes."""
+    return residual_gamma(algorithms) if settings.eval_gamma is None else settings.eval_gamma
 
 
 def _as_given(name: str, value: Any) -> str:

@@ -150,7 +150,11 @@ class Settings:
     ] = None
     eval_gamma: Annotated[
         float | None,
-        _number(RUN, "Prox parameter of the residual; default the algorithm's gamma, else 1."),
+        _number(
+            RUN,
+            "Prox parameter of the residual; default the algorithm's gamma, else 1 or half of "
+            "1/rho.",
+        ),
     ] = None
     tolerance: Annotated[
         float | None, _number(RUN, "Stop when the norm of the natural residual is below.")

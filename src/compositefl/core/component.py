@@ -5,13 +5,17 @@ compiled program serves every value of them, and a sweep or a regularisation pat
 """
 
 import dataclasses
+import hashlib
+from collections.abc import Mapping
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
+import numpy as np
 
 from compositefl.core.errors import CompositeFLError
 
 _STATIC = "compositefl_static"
+SHOWN = 6  # entries of an array that a repr writes out
 T = TypeVar("T")
 
 
@@ -20,16 +24,23 @@ def static(**kwargs: Any) -> Any:
     return dataclasses.field(metadata={_STATIC: True}, **kwargs)
 
 
+def is_static(field: dataclasses.Field) -> bool:
+    """Whether a field is part of the structure."""
+    return bool(field.metadata.get(_STATIC))
+
+
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
 def component(cls: type[T]) -> type[T]:
     """Make `cls` a frozen dataclass and a pytree: fields are leaves unless marked `static()`.
 
     Rebuilding from leaves skips `__post_init__`, so checks there see only what users wrote.
     """
-    cls = dataclasses.dataclass(frozen=True)(cls)
+    cls = dataclasses.dataclass(frozen=True, repr=False)(cls)
+    if "__repr__" not in cls.__dict__:
+        cls.__repr__ = _repr  # type: ignore[assignment]
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
-    leaves = tuple(f.name for f in fields if not f.metadata.get(_STATIC))
-    statics = tuple(f.name for f in fields if f.metadata.get(_STATIC))
+    leaves = tuple(f.name for f in fields if not is_static(f))
+    statics = tuple(f.name for f in fields if is_static(f))
 
     def flatten(self: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         return tuple(getattr(self, n) for n in leaves), tuple(getattr(self, n) for n in statics)
@@ -47,6 +58,37 @@ def component(cls: type[T]) -> type[T]:
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     return cls
+
+
+def _repr(self: Any) -> str:
+    """As a dataclass, with arrays in a line: repr identifies a run, in checkpoints and files."""
+    shown = [f.name for f in dataclasses.fields(self) if f.repr]
+    values = ", ".join(f"{name}={_shown(getattr(self, name))}" for name in shown)
+    return f"{type(self).__qualname__}({values})"
+
+
+def _shown(value: Any) -> str:
+    """A value in one line; a large array by its shape, its range and a hash of its numbers."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{k!r}: {_shown(v)}" for k, v in value.items()) + "}"
+    if type(value) in (list, tuple):
+        left, right = "[]" if isinstance(value, list) else "()"
+        return left + ", ".join(map(_shown, value)) + right
+    array = isinstance(value, (np.ndarray, jax.Array)) and not isinstance(value, jax.core.Tracer)
+    if not array or np.ndim(value) == 0:
+        return repr(value)
+    numbers = np.asarray(value)
+    if numbers.size <= SHOWN:
+        return f"array({numbers.tolist()})"
+    digest = hashlib.blake2b(numbers.astype(float).tobytes(), digest_size=6).hexdigest()
+    return f"array({numbers.shape} from {numbers.min():g} to {numbers.max():g}, hash {digest})"
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two components are equal, arrays in them entry by entry."""
+    here: Any = jax.tree.structure(a)
+    leaves = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=False)
+    return here == jax.tree.structure(b) and all(np.array_equal(x, y) for x, y in leaves)
 
 
 def replace(obj: T, **changes: Any) -> T:

@@ -61,20 +61,35 @@ def wrong_value(name: str, value: Any, wanted: str, shown: str | None = None) ->
     return CompositeFLError(message, parameter=name, value=value)
 
 
+def require_that(name: str, value: Any, good: np.ndarray, wanted: str) -> None:
+    """Refuse a number that is not good, or the first such entry of an array."""
+    if np.all(good):
+        return
+    if np.ndim(value) == 0:
+        raise wrong_value(name, value, wanted)
+    where = tuple(int(i) for i in np.argwhere(~good)[0])
+    index = ", ".join(map(str, where))
+    raise CompositeFLError(
+        f"{name}[{index}]={np.asarray(value)[where]} must be {wanted}", parameter=name, value=value
+    )
+
+
 def require_positive(**values: Any) -> None:
     """Refuse numbers that are not finite and > 0."""
     for name, value in values.items():
         numbers = _numbers(name, value)
-        if numbers is not None and not np.all((numbers > 0) & np.isfinite(numbers)):
-            raise wrong_value(name, value, "a finite number > 0")
+        if numbers is not None:
+            good = (numbers > 0) & np.isfinite(numbers)
+            require_that(name, value, good, "a finite number > 0")
 
 
 def require_nonnegative(**values: Any) -> None:
     """Refuse numbers that are not finite and >= 0."""
     for name, value in values.items():
         numbers = _numbers(name, value)
-        if numbers is not None and not np.all((numbers >= 0) & np.isfinite(numbers)):
-            raise wrong_value(name, value, "a finite number >= 0")
+        if numbers is not None:
+            good = (numbers >= 0) & np.isfinite(numbers)
+            require_that(name, value, good, "a finite number >= 0")
 
 
 def require_integer(minimum: int = 1, **values: Any) -> None:

@@ -86,7 +86,7 @@ class Federation:
     dtype: str = "float32"
     weights: str = "uniform"
     eval_every: int | None = None  # 0: never
-    eval_gamma: float = 1.0
+    eval_gamma: float | None = None  # the algorithm's gamma, or min(1, half of 1/rho)
     tolerance: float | None = None
     minimum_sites: int = 0  # 0: more than half, or all where the algorithm needs all
     network: Network = Network()
@@ -137,9 +137,9 @@ class Federation:
             require_integer(batch_size=self.batch_size)
         if self.eval_every is not None:
             require_integer(minimum=0, eval_every=self.eval_every)
-        require_positive(eval_gamma=self.eval_gamma)
-        if self.tolerance is not None:
-            require_positive(tolerance=self.tolerance)
+        for name in ("eval_gamma", "tolerance"):
+            if getattr(self, name) is not None:
+                require_positive(**{name: getattr(self, name)})
         for name, allowed in (("dtype", ("float32", "float64")), ("weights", ("uniform", "size"))):
             if getattr(self, name) not in allowed:
                 raise CompositeFLError(f"{name}={getattr(self, name)!r} must be one of {allowed}")
@@ -159,7 +159,8 @@ class Federation:
         label = self.algorithm["name"]
         algorithm.check()
         algorithm.regularizer.check_tree(params)
-        algorithm.regularizer.check_prox("eval_gamma", self.eval_gamma)
+        if self.eval_gamma is not None:
+            algorithm.regularizer.check_prox("eval_gamma", self.eval_gamma)
         if algorithm.needs_everyone and 0 < self.minimum_sites < len(self.sites):
             raise CompositeFLError(
                 f"minimum_sites={self.minimum_sites}: {label} needs all {len(self.sites)} sites in "

@@ -13,6 +13,7 @@ from compositefl.deployment.calls import Answer, Exchange
 from compositefl.deployment.compute import Plan
 from compositefl.deployment.messages import pack
 from compositefl.engine.stationarity import METRICS
+from compositefl.solve.options import residual_gamma
 
 
 class Judge:
@@ -34,7 +35,8 @@ class Judge:
         got = self._gradients(t, x, sites, accuracy=True)
         if not got:
             return {name: float("nan") for name in METRICS[:-1]}, 0
-        phi, gamma = plan.algorithm.regularizer, plan.dtype.type(plan.federation.eval_gamma)
+        phi = plan.algorithm.regularizer
+        gamma = plan.dtype.type(plan.federation.eval_gamma or residual_gamma([plan.algorithm]))
         loss, gradient = self._mean(got)
         whole, gradient_z = True, None
         if own is None:

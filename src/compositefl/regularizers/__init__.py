@@ -2,8 +2,9 @@
 
 import dataclasses
 
+from compositefl.core.component import is_static
 from compositefl.core.errors import CompositeFLError, unknown_name
-from compositefl.regularizers.base import Number, Regularizer
+from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.by_name import ByName
 from compositefl.regularizers.constraints import Box, L1Ball, L2Ball, NonNegative, Simplex
 from compositefl.regularizers.elementary import L1, ElasticNet, SquaredL2, Zero
@@ -81,7 +82,7 @@ def parse(text: str) -> Regularizer:
         raise CompositeFLError(f"'{text}' has {len(words)} parameters; expected {wanted}")
 
     def convert(field: dataclasses.Field, word: str) -> float | str:
-        if field.type != Number:
+        if is_static(field):
             return word
         try:
             return float(word)

@@ -4,15 +4,27 @@ Every regulariser works on any pytree of arrays, in float32 and float64, under j
 its weights are pytree leaves.
 """
 
-from typing import Any, ClassVar, TypeAlias
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from compositefl.core.errors import CompositeFLError, is_concrete
+from compositefl.core.component import is_static, replace
+from compositefl.core.errors import (
+    CompositeFLError,
+    is_concrete,
+    require_nonnegative,
+    require_positive,
+)
 from compositefl.core.trees import named_leaves
+from compositefl.regularizers import entries
 
 Number: TypeAlias = float | jax.Array
+R = TypeVar("R", bound="Regularizer")
 
 
 def as_float(leaf: Any) -> jax.Array:
@@ -31,6 +43,9 @@ class Regularizer:
     indicator: ClassVar[bool] = False  # phi takes the values 0 and infinity only
     constrains: ClassVar[bool] = False  # phi is infinite somewhere
     is_separable: ClassVar[bool] = False  # phi is a sum over single entries
+    # Fields that may have a number for every entry, see `entries`. `leaf_value` and `leaf_prox`
+    # then find a number or an array of the leaf's shape in them.
+    per_entry: ClassVar[tuple[str, ...]] = ()
 
     @property
     def rho(self) -> Any:
@@ -48,12 +63,15 @@ class Regularizer:
     def value(self, x: Any) -> Any:
         """phi(x), a scalar."""
         self.check_tree(x)
-        return sum((self.leaf_value(as_float(leaf)) for leaf in jax.tree.leaves(x)), 0.0)
+        pairs = zip(self._for_leaves(x), jax.tree.leaves(x), strict=True)
+        return sum((phi.leaf_value(as_float(leaf)) for phi, leaf in pairs), 0.0)
 
     def prox(self, z: Any, t: Any) -> Any:
         """prox_t(z), a pytree like z."""
         self.check_tree(z)
-        return jax.tree.map(lambda leaf: self.leaf_prox(as_float(leaf), t), z)
+        leaves, structure = jax.tree.flatten(z)
+        pairs = zip(self._for_leaves(z), leaves, strict=True)
+        return jax.tree.unflatten(structure, [p.leaf_prox(as_float(leaf), t) for p, leaf in pairs])
 
     def support(self, x: Any) -> Any:
         """Where x is not zero, a pytree of booleans."""
@@ -80,6 +98,33 @@ class Regularizer:
                     "use ByName to give leaves different regularizers"
                 )
 
+        for name in self.per_entry:
+            entries.of_leaves(type(self).__name__, name, getattr(self, name), x)
+
+    def with_fields(self: R, changes: Mapping[str, Any]) -> R:
+        """A copy with other numbers in some fields.
+
+        A number multiplies a field that has a number for every entry: those are factors, as in
+        L1(np.array([1.0, 1.0, 0.0])) with an unpenalised last entry.
+        """
+
+        def new(name: str, value: Any) -> Any:
+            old = getattr(self, name, None)
+            if name not in self.per_entry or entries.is_scalar(old) or not entries.is_scalar(value):
+                return value
+            return jax.tree.map(lambda factor: value * factor, old)
+
+        return replace(self, **{name: new(name, value) for name, value in changes.items()})
+
+    def field_names(self) -> list[str]:
+        """The fields that hold numbers."""
+        fields: Any = dataclasses.fields(self)  # type: ignore[arg-type]
+        return [field.name for field in fields if not is_static(field)]
+
+    def has_field(self, name: str) -> bool:
+        """Whether `with_fields` can set this one."""
+        return name in self.field_names()
+
     def check_prox(self, name: str, t: Any) -> None:
         """Refuse a prox parameter outside (0, 1/rho)."""
         limit = self.max_prox
@@ -89,3 +134,38 @@ class Regularizer:
         if not 0 < t < limit:
             allowed = "> 0" if limit == float("inf") else f"in (0, 1/rho) = (0, {limit:.6g})"
             raise CompositeFLError(f"{name}={t} must be {allowed} for {self!r}")
+
+    def _for_leaves(self: R, x: Any) -> list[R]:
+        """For each leaf of x this regulariser with that leaf's numbers."""
+        leaves = jax.tree.leaves(x)
+        phis = [self] * len(leaves)
+        many = [name for name in self.per_entry if not entries.is_scalar(getattr(self, name))]
+        if many:
+            phis = [copy.copy(self) for _ in leaves]
+        for name in many:
+            numbers = entries.of_leaves(type(self).__name__, name, getattr(self, name), x)
+            for phi, leaf, one in zip(phis, leaves, numbers, strict=True):
+                object.__setattr__(phi, name, jnp.asarray(one, as_float(leaf).dtype))
+        return phis
+
+    def _require(self, check: Callable[..., None], *names: str) -> None:
+        """Check the numbers of some fields; only those `per_entry` may be arrays or pytrees."""
+        for name in names:
+            value = getattr(self, name)
+            parts = jax.tree.leaves(value) or [value]
+            if name not in self.per_entry and not entries.is_scalar(value):
+                shape = f" of shape {np.shape(value)}" if entries.is_one(value) else f"={value!r}"
+                raise CompositeFLError(
+                    f"{type(self).__name__}: {name}{shape} must be one number; entries are not "
+                    "weighed one by one here"
+                )
+            for part in parts:
+                check(**{name: part})
+
+    def require_positive(self, *names: str) -> None:
+        """Refuse numbers in these fields that are not finite and > 0."""
+        self._require(require_positive, *names)
+
+    def require_nonnegative(self, *names: str) -> None:
+        """Refuse numbers in these fields that are not finite and >= 0."""
+        self._require(require_nonnegative, *names)

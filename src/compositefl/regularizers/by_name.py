@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from compositefl.core.component import component
+from compositefl.core.component import component, same
 from compositefl.core.errors import CompositeFLError, is_concrete
 from compositefl.core.trees import named_leaves
 from compositefl.regularizers.base import Regularizer
@@ -84,8 +84,58 @@ class ByName(Regularizer):
         return [(regularizer, part(pattern)) for pattern, regularizer in self.rules.items()]
 
     def check_tree(self, x: Any) -> None:
+        self._check_patterns([name for name, _ in named_leaves(x)])
         for regularizer, part in self._parts(x):
             regularizer.check_tree(part)
+
+    def _check_patterns(self, names: list[str]) -> None:
+        """Refuse a pattern that names no leaf, or only leaves that another pattern took before."""
+        owners = {name: self._owner(name) for name in names}
+        for pattern in self.rules:
+            if pattern == "*" or pattern in owners.values():
+                continue
+            takers = {owner for name, owner in owners.items() if fnmatchcase(name, pattern)}
+            if not takers:
+                raise CompositeFLError(
+                    f"ByName: pattern '{pattern}' matches no parameter; there are "
+                    f"{', '.join(repr(name) for name in names)}"
+                )
+            if not all(same(self.rules[taker], self.rules[pattern]) for taker in takers):
+                raise CompositeFLError(
+                    f"ByName: all that pattern '{pattern}' matches was taken by "
+                    f"{', '.join(repr(taker) for taker in sorted(takers))} before it; the first "
+                    "match wins, so put it first"
+                )
+
+    def with_fields(self, changes: Mapping[str, Any]) -> "ByName":
+        """A copy with other numbers in some fields of the parts.
+
+        "weight" is set in every part that has a weight; "*kernel.weight" in that of the pattern
+        "*kernel" alone.
+        """
+        rules = dict(self.rules)
+        own: dict[str, dict[str, Any]] = {pattern: {} for pattern in rules}
+        for name, value in changes.items():
+            for pattern, field in self._places(name):
+                own[pattern][field] = value
+        return ByName({p: r.with_fields(own[p]) if own[p] else r for p, r in rules.items()})
+
+    def _places(self, name: str) -> list[tuple[str, str]]:
+        """The parts, by pattern, that a name of a field speaks of, and the field's name there."""
+        for pattern in sorted(self.rules, key=len, reverse=True):
+            if name.startswith(f"{pattern}."):
+                return [(pattern, name.removeprefix(f"{pattern}."))]
+        places = [(pattern, name) for pattern, part in self.rules.items() if part.has_field(name)]
+        if not places:
+            known = ", ".join(self.field_names()) or "none"
+            raise CompositeFLError(f"ByName: no part has the field '{name}'; there are {known}")
+        return places
+
+    def field_names(self) -> list[str]:
+        return [f"{p}.{field}" for p, part in self.rules.items() for field in part.field_names()]
+
+    def has_field(self, name: str) -> bool:
+        return any(part.has_field(name) for part in self.rules.values())
 
     def value(self, x: Any) -> Any:
         return sum((r.value(part) for r, part in self._parts(x)), 0.0)

@@ -10,12 +10,15 @@ import jax
 import jax.numpy as jnp
 
 from compositefl.core.component import component
-from compositefl.core.errors import CompositeFLError, is_concrete, require_positive
+from compositefl.core.errors import CompositeFLError
 from compositefl.regularizers.base import Number, Regularizer, as_float
+from compositefl.regularizers.entries import Entries, is_scalar, is_traced, largest
 from compositefl.regularizers.operators import (
+    cast_like,
+    largest_entry,
+    level_from_top,
     safe_sqrt,
-    scalar_like,
-    soft_threshold,
+    square_scale,
     water_level,
 )
 
@@ -46,49 +49,61 @@ class _Indicator(Regularizer):
         return jax.tree.unflatten(structure, self.project(leaves) if leaves else [])
 
 
-@component
-class Box(_Indicator):
-    """lower <= x_j <= upper for every entry; a bound may be infinite.
+class _EntrywiseIndicator(Regularizer):
+    """0 if every entry of a leaf is `inside`, else infinity."""
 
-    prox_t(z) = clip(z, lower, upper). rho = 0, any t.
-    """
-
-    lower: Number
-    upper: Number
+    indicator: ClassVar[bool] = True
+    constrains: ClassVar[bool] = True
     is_separable: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        both = is_concrete(self.lower) and is_concrete(self.upper)
-        if both and not self.lower <= self.upper:
-            raise CompositeFLError(f"lower={self.lower} must be <= upper={self.upper}")
+    def inside(self, x: jax.Array) -> jax.Array:
+        raise NotImplementedError
 
-    def contains(self, leaves: list[jax.Array]) -> jax.Array:
-        def inside(x: jax.Array) -> jax.Array:
-            low, high = scalar_like(self.lower, x), scalar_like(self.upper, x)
-            slack = tolerance(x)
-            low, high = low - slack * jnp.abs(low), high + slack * jnp.abs(high)
-            return jnp.all((low <= x) & (x <= high))
-
-        return jnp.all(jnp.stack([inside(x) for x in leaves]))
-
-    def project(self, leaves: list[jax.Array]) -> list[jax.Array]:
-        return [jnp.clip(z, scalar_like(self.lower, z), scalar_like(self.upper, z)) for z in leaves]
+    def leaf_value(self, x: jax.Array) -> jax.Array:
+        return jnp.where(jnp.all(self.inside(x)), jnp.zeros((), x.dtype), jnp.inf)
 
 
 @component
-class NonNegative(_Indicator):
+class Box(_EntrywiseIndicator):
+    """lower <= x_j <= upper for every entry; a bound may be infinite.
+
+    prox_t(z) = clip(z, lower, upper). rho = 0, any t. A bound may be one number, an array shaped
+    like the leaf, or a pytree like the parameters.
+    """
+
+    lower: Entries
+    upper: Entries
+    per_entry = ("lower", "upper")
+
+    def __post_init__(self) -> None:
+        both = self.lower, self.upper
+        if is_traced(*both) or not largest(lambda low, high: 1 - (low <= high), *both):
+            return
+        if all(map(is_scalar, both)):
+            raise CompositeFLError(f"lower={self.lower} must be <= upper={self.upper}")
+        raise CompositeFLError("lower must be <= upper in every entry")
+
+    def inside(self, x: jax.Array) -> jax.Array:
+        low, high = cast_like(self.lower, x), cast_like(self.upper, x)
+        slack = tolerance(x)
+        return (low - slack * jnp.abs(low) <= x) & (x <= high + slack * jnp.abs(high))
+
+    def leaf_prox(self, z: jax.Array, t: Any) -> jax.Array:
+        return jnp.clip(z, cast_like(self.lower, z), cast_like(self.upper, z))
+
+
+@component
+class NonNegative(_EntrywiseIndicator):
     """x_j >= 0 for every entry.
 
     prox_t(z) = max(z, 0). rho = 0, any t.
     """
 
-    is_separable: ClassVar[bool] = True
+    def inside(self, x: jax.Array) -> jax.Array:
+        return x >= 0
 
-    def contains(self, leaves: list[jax.Array]) -> jax.Array:
-        return jnp.all(jnp.stack([jnp.all(x >= 0) for x in leaves]))
-
-    def project(self, leaves: list[jax.Array]) -> list[jax.Array]:
-        return [jnp.maximum(z, 0) for z in leaves]
+    def leaf_prox(self, z: jax.Array, t: Any) -> jax.Array:
+        return jnp.maximum(z, 0)
 
 
 @component
@@ -101,17 +116,25 @@ class L2Ball(_Indicator):
     radius: Number
 
     def __post_init__(self) -> None:
-        require_positive(radius=self.radius)
-
-    def _norm(self, leaves: list[jax.Array]) -> jax.Array:
-        return safe_sqrt(jnp.asarray(sum(jnp.sum(x * x) for x in leaves)))
+        self.require_positive("radius")
 
     def contains(self, leaves: list[jax.Array]) -> jax.Array:
-        return self._norm(leaves) <= self.radius * (1 + tolerance(*leaves))
+        scale, norm = self._norm(leaves)
+        return scale * norm <= self.radius * (1 + tolerance(*leaves))
 
     def project(self, leaves: list[jax.Array]) -> list[jax.Array]:
-        factor = self.radius / jnp.maximum(self._norm(leaves), self.radius)
-        return [z * scalar_like(factor, z) for z in leaves]
+        scale, norm = self._norm(leaves)
+        inside = scale * norm <= self.radius
+        factor = self.radius / jnp.where(inside, 1, norm)
+        return [
+            jnp.where(inside, z, z / cast_like(scale, z) * cast_like(factor, z)) for z in leaves
+        ]
+
+    def _norm(self, leaves: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
+        """(s, n) with ||x|| = s n, so that neither overflows where the norm itself would."""
+        scale = square_scale(largest_entry(leaves))
+        scaled = [x / cast_like(scale, x) for x in leaves]
+        return scale, safe_sqrt(jnp.asarray(sum(jnp.sum(x * x) for x in scaled)))
 
 
 @component
@@ -125,18 +148,28 @@ class L1Ball(_Indicator):
     radius: Number
 
     def __post_init__(self) -> None:
-        require_positive(radius=self.radius)
+        self.require_positive("radius")
 
     def contains(self, leaves: list[jax.Array]) -> jax.Array:
         norm = sum(jnp.sum(jnp.abs(x)) for x in leaves)
         return norm <= self.radius * (1 + tolerance(*leaves))
 
     def project(self, leaves: list[jax.Array]) -> list[jax.Array]:
-        level = water_level([jnp.abs(z) for z in leaves], self.radius, 0.0)
-        shrunk = [soft_threshold(z, level) for z in leaves]
-        norm = sum(jnp.sum(jnp.abs(x)) for x in shrunk)
-        factor = self.radius / jnp.maximum(norm, self.radius)  # takes off what rounding added
-        return [x * scalar_like(factor, x) for x in shrunk]
+        inside = sum(jnp.sum(jnp.abs(z)) for z in leaves) <= self.radius
+        top, level = level_from_top(leaves, self.radius)
+
+        def shrink(z: jax.Array) -> jax.Array:
+            return jnp.maximum(jnp.abs(z) - cast_like(top, z) - cast_like(level, z), 0)
+
+        norm = sum(jnp.sum(shrink(z)) for z in leaves)
+        # The factor takes off what rounding added; in exact numbers it is 1.
+        factor = jax.lax.stop_gradient(self.radius / jnp.maximum(norm, self.radius))
+
+        def signed(z: jax.Array) -> jax.Array:
+            y = shrink(z) * cast_like(factor, z)
+            return jnp.where(z < 0, 0 - y, y)  # and no negative zeros
+
+        return [jnp.where(inside, z, signed(z)) for z in leaves]
 
 
 @component
@@ -150,7 +183,7 @@ class Simplex(_Indicator):
     total: Number = 1.0
 
     def __post_init__(self) -> None:
-        require_positive(total=self.total)
+        self.require_positive("total")
 
     def contains(self, leaves: list[jax.Array]) -> jax.Array:
         gap = jnp.abs(sum(jnp.sum(x) for x in leaves) - self.total)
@@ -159,10 +192,10 @@ class Simplex(_Indicator):
 
     def project(self, leaves: list[jax.Array]) -> list[jax.Array]:
         # Adding a constant to z changes nothing; near 0 the level has its digits where they count.
-        top = jnp.max(jnp.stack([jnp.max(z) for z in leaves]))
-        leaves = [z - scalar_like(top, z) for z in leaves]
+        top = jnp.max(jnp.stack([jnp.max(z, initial=-jnp.inf) for z in leaves]))
+        leaves = [z - cast_like(top, z) for z in leaves]
         all_active = (sum(jnp.sum(z) for z in leaves) - self.total) / sum(z.size for z in leaves)
-        level = water_level(leaves, self.total, all_active)
-        shifted = [jnp.maximum(z - scalar_like(level, z), 0) for z in leaves]
+        level = water_level(leaves, self.total, jnp.maximum(all_active, -self.total))
+        shifted = [jnp.maximum(z - cast_like(level, z), 0) for z in leaves]
         factor = self.total / sum(jnp.sum(x) for x in shifted)  # takes off what rounding added
-        return [x * scalar_like(factor, x) for x in shifted]
+        return [x * cast_like(factor, x) for x in shifted]

@@ -1,4 +1,8 @@
-"""Zero, l1, squared l2 and elastic net: convex, entry by entry, in closed form."""
+"""Zero, l1, squared l2 and elastic net: convex, entry by entry, in closed form.
+
+A weight may be one number, an array shaped like the leaf, or a pytree like the parameters; every
+entry then has its own.
+"""
 
 from typing import Any, ClassVar
 
@@ -6,9 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from compositefl.core.component import component
-from compositefl.core.errors import require_nonnegative
-from compositefl.regularizers.base import Number, Regularizer
-from compositefl.regularizers.operators import scalar_like, soft_threshold
+from compositefl.regularizers.base import Regularizer
+from compositefl.regularizers.entries import Entries
+from compositefl.regularizers.operators import cast_like, soft_threshold
 
 
 @component
@@ -34,14 +38,15 @@ class L1(Regularizer):
     prox_t(z) = sign(z) max(|z| - t weight, 0). rho = 0, any t.
     """
 
-    weight: Number
+    weight: Entries
     is_separable: ClassVar[bool] = True
+    per_entry = ("weight",)
 
     def __post_init__(self) -> None:
-        require_nonnegative(weight=self.weight)
+        self.require_nonnegative("weight")
 
     def leaf_value(self, x: jax.Array) -> jax.Array:
-        return self.weight * jnp.sum(jnp.abs(x))
+        return jnp.sum(self.weight * jnp.abs(x))
 
     def leaf_prox(self, z: jax.Array, t: Any) -> jax.Array:
         return soft_threshold(z, t * self.weight)
@@ -54,17 +59,18 @@ class SquaredL2(Regularizer):
     prox_t(z) = z / (1 + 2 t weight). rho = 0, any t.
     """
 
-    weight: Number
+    weight: Entries
     is_separable: ClassVar[bool] = True
+    per_entry = ("weight",)
 
     def __post_init__(self) -> None:
-        require_nonnegative(weight=self.weight)
+        self.require_nonnegative("weight")
 
     def leaf_value(self, x: jax.Array) -> jax.Array:
-        return self.weight * jnp.sum(x * x)
+        return jnp.sum(self.weight * (x * x))
 
     def leaf_prox(self, z: jax.Array, t: Any) -> jax.Array:
-        return z / scalar_like(1 + 2 * t * self.weight, z)
+        return z / cast_like(1 + 2 * t * self.weight, z)
 
 
 @component
@@ -74,15 +80,16 @@ class ElasticNet(Regularizer):
     prox_t(z) = sign(z) max(|z| - t l1, 0) / (1 + 2 t l2). rho = 0, any t.
     """
 
-    l1: Number
-    l2: Number
+    l1: Entries
+    l2: Entries
     is_separable: ClassVar[bool] = True
+    per_entry = ("l1", "l2")
 
     def __post_init__(self) -> None:
-        require_nonnegative(l1=self.l1, l2=self.l2)
+        self.require_nonnegative("l1", "l2")
 
     def leaf_value(self, x: jax.Array) -> jax.Array:
-        return self.l1 * jnp.sum(jnp.abs(x)) + self.l2 * jnp.sum(x * x)
+        return jnp.sum(self.l1 * jnp.abs(x)) + jnp.sum(self.l2 * (x * x))
 
     def leaf_prox(self, z: jax.Array, t: Any) -> jax.Array:
-        return soft_threshold(z, t * self.l1) / scalar_like(1 + 2 * t * self.l2, z)
+        return soft_threshold(z, t * self.l1) / cast_like(1 + 2 * t * self.l2, z)

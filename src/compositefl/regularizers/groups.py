@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from compositefl.core.component import component, static
-from compositefl.core.errors import CompositeFLError, require_nonnegative, unknown_name
+from compositefl.core.errors import CompositeFLError, unknown_name
 from compositefl.regularizers.base import Number, Regularizer
-from compositefl.regularizers.operators import safe_sqrt, scalar_like, soft_threshold
+from compositefl.regularizers.entries import Entries
+from compositefl.regularizers.operators import cast_like, safe_sqrt, soft_threshold, square_scale
 
 GROUPS = ("rows", "columns", "channels", "filters")
 GROUP_WEIGHTS = ("one", "sqrt-size")
@@ -26,7 +27,7 @@ class _Grouped(Regularizer):
     - "channels": leaf[..., j], all that feeds one output: a filter of an HWIO kernel, a neuron of
       an (in, out) matrix, one entry of a bias;
     - "filters": leaf[j, ...], the same in PyTorch's order: (out, in, height, width), (out, in);
-    - a sequence of whole numbers, one for each entry of a flat vector: its group.
+    - a sequence of whole numbers, the group of each entry of a leaf, in the leaf's order.
 
     `group_weights` is "one" (w_g = 1) or "sqrt-size" (w_g = square root of the group's size).
     """
@@ -55,12 +56,12 @@ class _Grouped(Regularizer):
         if self.groups in ("channels", "filters"):
             return None if shape else f"has no {self.groups}: they need at least one axis"
         size = len(self.groups)
-        return None if shape == (size,) else f"does not fit {size} group ids: it must be ({size},)"
+        fits = math.prod(shape) == size
+        return None if fits else f"does not fit {size} group ids: it must have {size} entries"
 
     def _norms(self, x: jax.Array) -> tuple[jax.Array, Any, Any]:
-        """Norms of the groups, their weights w_g, and where to find an entry's group."""
+        """Norms of the groups, their weights w_g, and the group's number of each entry."""
         sizes: Any
-        entry: Any
         if isinstance(self.groups, str):
             axes = {
                 "rows": (1,),
@@ -69,13 +70,17 @@ class _Grouped(Regularizer):
                 "filters": tuple(range(1, x.ndim)),
             }[self.groups]
             sizes = math.prod(x.shape[axis] for axis in axes)
-            squares, entry = jnp.sum(x * x, axes, keepdims=True), ...
+            scale = square_scale(jnp.max(jnp.abs(x), axes, keepdims=True, initial=0))
+            squares = jnp.sum((x / scale) ** 2, axes, keepdims=True)
+            entry: Any = ...
         else:
             _, entry = np.unique(self.groups, return_inverse=True)
             sizes = np.bincount(entry)
-            squares = jax.ops.segment_sum(x * x, entry, num_segments=len(sizes))
+            flat, count = x.ravel(), len(sizes)
+            scale = square_scale(jax.ops.segment_max(jnp.abs(flat), entry, num_segments=count))
+            squares = jax.ops.segment_sum((flat / scale[entry]) ** 2, entry, num_segments=count)
         weights = np.sqrt(sizes) if self.group_weights == "sqrt-size" else 1.0
-        return safe_sqrt(squares), scalar_like(weights, x), entry
+        return scale * safe_sqrt(squares), cast_like(weights, x), entry
 
     def _sum_of_norms(self, x: jax.Array) -> jax.Array:
         norms, weights, _ = self._norms(x)
@@ -84,9 +89,10 @@ class _Grouped(Regularizer):
     def _shrink(self, z: jax.Array, u: Any) -> jax.Array:
         """z_g max(1 - u w_g / ||z_g||, 0); exactly 0 for ||z_g|| <= u w_g, exactly z for u = 0."""
         norms, weights, entry = self._norms(z)
-        cut = scalar_like(u, z) * weights
+        cut = cast_like(u, z) * weights
         safe = jnp.maximum(jnp.maximum(norms, cut), jnp.finfo(z.dtype).tiny)
-        return z * (1 - cut / safe)[entry]
+        factor = (1 - cut / safe)[entry]
+        return z * (factor if entry is ... else factor.reshape(z.shape))
 
 
 @component
@@ -95,7 +101,7 @@ class GroupLasso(_Grouped):
 
     prox_t(z)_g = z_g max(1 - t weight w_g / ||z_g||, 0), and 0 if z_g = 0. rho = 0, any t.
     `groups` is "rows", "columns", "channels" (the last axis), "filters" (the first axis) or one
-    group number for each entry of a flat vector; `group_weights` is "one" (w_g = 1) or "sqrt-size".
+    group number for each entry of a leaf; `group_weights` is "one" (w_g = 1) or "sqrt-size".
     """
 
     weight: Number
@@ -103,7 +109,7 @@ class GroupLasso(_Grouped):
     group_weights: str = static(default="one")
 
     def __post_init__(self) -> None:
-        require_nonnegative(weight=self.weight)
+        self.require_nonnegative("weight")
         self._check_groups()
 
     def leaf_value(self, x: jax.Array) -> jax.Array:
@@ -118,20 +124,22 @@ class SparseGroupLasso(_Grouped):
     """phi(x) = l1 * ||x||_1 + l2 * sum_g w_g ||x_g||_2: few groups, and few entries in them.
 
     prox_t(z): first y = sign(z) max(|z| - t l1, 0), then y_g max(1 - t l2 w_g / ||y_g||, 0).
-    rho = 0, any t. `groups` and `group_weights` as in GroupLasso.
+    rho = 0, any t. `groups` and `group_weights` as in GroupLasso; l1 may have a number for every
+    entry.
     """
 
-    l1: Number
+    l1: Entries
     l2: Number
     groups: Any = static(default="rows")
     group_weights: str = static(default="one")
+    per_entry = ("l1",)
 
     def __post_init__(self) -> None:
-        require_nonnegative(l1=self.l1, l2=self.l2)
+        self.require_nonnegative("l1", "l2")
         self._check_groups()
 
     def leaf_value(self, x: jax.Array) -> jax.Array:
-        return self.l1 * jnp.sum(jnp.abs(x)) + self.l2 * self._sum_of_norms(x)
+        return jnp.sum(self.l1 * jnp.abs(x)) + self.l2 * self._sum_of_norms(x)
 
     def leaf_prox(self, z: jax.Array, t: Any) -> jax.Array:
         return self._shrink(soft_threshold(z, t * self.l1), t * self.l2)

@@ -6,9 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from compositefl.core.component import component
-from compositefl.core.errors import require_nonnegative
 from compositefl.regularizers.base import Number, Regularizer
-from compositefl.regularizers.operators import scalar_like
+from compositefl.regularizers.operators import cast_like
 
 
 @component
@@ -22,7 +21,7 @@ class NuclearNorm(Regularizer):
     weight: Number
 
     def __post_init__(self) -> None:
-        require_nonnegative(weight=self.weight)
+        self.require_nonnegative("weight")
 
     def leaf_problem(self, shape: tuple[int, ...]) -> str | None:
         return None if len(shape) >= 2 else "is not a matrix"
@@ -32,7 +31,7 @@ class NuclearNorm(Regularizer):
         return self.weight * jnp.sum(jnp.linalg.svd(matrix, compute_uv=False))
 
     def leaf_prox(self, z: jax.Array, t: Any) -> jax.Array:
-        cut = scalar_like(t * self.weight, z)
+        cut = cast_like(t * self.weight, z)
         u, s, vt = jnp.linalg.svd(z.reshape(-1, z.shape[-1]), full_matrices=False)
         low_rank = (u * jnp.maximum(s - cut, 0)) @ vt
         return jnp.where(cut > 0, low_rank.reshape(z.shape), z)  # exactly z for t = 0

@@ -3,23 +3,26 @@
 All four are phi(x) = sum_j penalty(|x_j|) and weakly convex. For t < 1/rho the prox of each is a
 soft threshold, z - clip(z, -u, u), whose u shrinks as |z| grows; they differ in u alone. Beyond
 1/rho the prox is not single-valued and the result is NaN, so that a bad t cannot pass unseen where
-`check_prox` does not see it (inside jit).
+`check_prox` does not see it (inside jit). Numbers may be given for every entry, as for `L1`; rho is
+then the largest over the entries.
 """
 
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from compositefl.core.component import component
-from compositefl.core.errors import (
-    CompositeFLError,
-    is_concrete,
-    require_nonnegative,
-    require_positive,
-)
-from compositefl.regularizers.base import Number, Regularizer
-from compositefl.regularizers.operators import scalar_like, soft_threshold
+from compositefl.core.errors import require_that
+from compositefl.regularizers.base import Regularizer
+from compositefl.regularizers.entries import Entries, is_traced, largest
+from compositefl.regularizers.operators import cast_like, soft_threshold
+
+
+def _require_above_two(a: Any) -> None:
+    if not is_traced(a):
+        require_that("a", a, (np.asarray(a) > 2) & np.isfinite(a), "a finite number > 2")
 
 
 class _FoldedConcave(Regularizer):
@@ -35,10 +38,10 @@ class _FoldedConcave(Regularizer):
         raise NotImplementedError
 
     def leaf_value(self, x: jax.Array) -> jax.Array:
-        return jnp.sum(self.penalty(jnp.abs(x)))
+        return jnp.sum(self.penalty(jnp.abs(x)).astype(x.dtype))
 
     def leaf_prox(self, z: jax.Array, t: Any) -> jax.Array:
-        t = scalar_like(jnp.where(t < self.max_prox, t, jnp.nan), z)
+        t = cast_like(jnp.where(t < self.max_prox, t, jnp.nan), z)
         return soft_threshold(z, self.shrinkage(jnp.abs(z), t))
 
 
@@ -52,16 +55,17 @@ class MCP(_FoldedConcave):
     rho = 1/theta, t < theta.
     """
 
-    weight: Number
-    theta: Number
+    weight: Entries
+    theta: Entries
+    per_entry = ("weight", "theta")
 
     def __post_init__(self) -> None:
-        require_nonnegative(weight=self.weight)
-        require_positive(theta=self.theta)
+        self.require_nonnegative("weight")
+        self.require_positive("theta")
 
     @property
     def rho(self) -> Any:
-        return 1.0 / self.theta
+        return largest(lambda theta: 1.0 / theta, self.theta)
 
     def penalty(self, m: jax.Array) -> jax.Array:
         m = jnp.minimum(m, self.theta * self.weight)
@@ -83,17 +87,17 @@ class SCAD(_FoldedConcave):
     rho = 1/(a-1), t < a-1.
     """
 
-    weight: Number
-    a: Number = 3.7
+    weight: Entries
+    a: Entries = 3.7
+    per_entry = ("weight", "a")
 
     def __post_init__(self) -> None:
-        require_nonnegative(weight=self.weight)
-        if is_concrete(self.a) and not 2 < self.a < float("inf"):
-            raise CompositeFLError(f"a={self.a} must be a finite number > 2")
+        self.require_nonnegative("weight")
+        self._require(_require_above_two, "a")
 
     @property
     def rho(self) -> Any:
-        return 1.0 / (self.a - 1)
+        return largest(lambda a: 1.0 / (a - 1), self.a)
 
     def penalty(self, m: jax.Array) -> jax.Array:
         m = jnp.minimum(m, self.a * self.weight)
@@ -114,16 +118,17 @@ class LogSum(_FoldedConcave):
     rho = weight/theta^2, t < theta^2/weight.
     """
 
-    weight: Number
-    theta: Number
+    weight: Entries
+    theta: Entries
+    per_entry = ("weight", "theta")
 
     def __post_init__(self) -> None:
-        require_nonnegative(weight=self.weight)
-        require_positive(theta=self.theta)
+        self.require_nonnegative("weight")
+        self.require_positive("theta")
 
     @property
     def rho(self) -> Any:
-        return self.weight / (self.theta * self.theta)
+        return largest(lambda weight, theta: weight / (theta * theta), self.weight, self.theta)
 
     def penalty(self, m: jax.Array) -> jax.Array:
         return self.weight * jnp.log1p(m / self.theta)
@@ -144,16 +149,17 @@ class TransformedL1(_FoldedConcave):
     rho = 2 weight (a+1)/a^2, t < 1/rho.
     """
 
-    weight: Number
-    a: Number
+    weight: Entries
+    a: Entries
+    per_entry = ("weight", "a")
 
     def __post_init__(self) -> None:
-        require_nonnegative(weight=self.weight)
-        require_positive(a=self.a)
+        self.require_nonnegative("weight")
+        self.require_positive("a")
 
     @property
     def rho(self) -> Any:
-        return 2.0 * self.weight * (self.a + 1) / (self.a * self.a)
+        return largest(lambda weight, a: 2.0 * weight * (a + 1) / (a * a), self.weight, self.a)
 
     def penalty(self, m: jax.Array) -> jax.Array:
         return self.weight * (self.a + 1) * m / (self.a + m)

@@ -6,9 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from compositefl.core.component import component
-from compositefl.core.errors import require_nonnegative
 from compositefl.regularizers.base import Number, Regularizer, as_float
-from compositefl.regularizers.operators import scalar_like, water_level
+from compositefl.regularizers.operators import cast_like, largest_entry, level_from_top
 
 
 @component
@@ -22,18 +21,19 @@ class LInf(Regularizer):
     weight: Number
 
     def __post_init__(self) -> None:
-        require_nonnegative(weight=self.weight)
+        self.require_nonnegative("weight")
 
     def value(self, x: Any) -> Any:
-        largest = [jnp.max(jnp.abs(as_float(leaf)), initial=0.0) for leaf in jax.tree.leaves(x)]
-        return self.weight * jnp.max(jnp.stack(largest)) if largest else 0.0
+        leaves = [as_float(leaf) for leaf in jax.tree.leaves(x)]
+        return self.weight * largest_entry(leaves) if leaves else 0.0
 
     def prox(self, z: Any, t: Any) -> Any:
         leaves, structure = jax.tree.flatten(jax.tree.map(as_float, z))
         if not leaves:
             return z
-        level = water_level([jnp.abs(leaf) for leaf in leaves], t * self.weight, 0.0)
+        top, below = level_from_top(leaves, t * self.weight)
+        level = top + below
         clipped = [
-            jnp.clip(leaf, -scalar_like(level, leaf), scalar_like(level, leaf)) for leaf in leaves
+            jnp.clip(leaf, -cast_like(level, leaf), cast_like(level, leaf)) for leaf in leaves
         ]
         return jax.tree.unflatten(structure, clipped)

@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 
 
-def scalar_like(value: Any, z: jax.Array) -> jax.Array:
+def cast_like(value: Any, z: jax.Array) -> jax.Array:
     """`value` in the floating type of z, so that a double step size does not widen a float32 z."""
     return jnp.asarray(value, z.dtype)
 
 
 def soft_threshold(z: jax.Array, u: Any) -> jax.Array:
     """sign(z) * max(|z| - u, 0). Written so that z is exact for u = 0 and 0 exact for |z| <= u."""
-    u = scalar_like(u, z)
+    u = cast_like(u, z)
     return z - jnp.clip(z, -u, u)
 
 
@@ -24,12 +24,33 @@ def safe_sqrt(square: jax.Array) -> jax.Array:
     return jnp.where(nonzero, jnp.sqrt(jnp.where(nonzero, square, 1.0)), 0.0)
 
 
+def square_scale(largest: jax.Array) -> jax.Array:
+    """By what to divide numbers up to `largest` so that their squares neither overflow nor vanish.
+
+    1 for ordinary numbers: nothing is rounded then. The result carries no derivative; a norm does
+    not depend on it.
+    """
+    largest = jax.lax.stop_gradient(largest)
+    limit = jnp.finfo(largest.dtype).max ** 0.25
+    small = (largest > 0) & (largest < 1 / limit)
+    large = (limit < largest) & jnp.isfinite(largest)
+    # Well below the largest: XLA multiplies by the reciprocal, which must not be subnormal.
+    return jnp.where(small, largest, jnp.where(large, largest * 1e-6, jnp.ones_like(largest)))
+
+
+def largest_entry(leaves: Sequence[jax.Array]) -> jax.Array:
+    """max_j |u_j| over all entries of all leaves."""
+    return jnp.max(jnp.stack([jnp.max(jnp.abs(u), initial=0) for u in leaves]))
+
+
 def water_level(leaves: Sequence[jax.Array], total: Any, start: Any) -> jax.Array:
     """The level h >= start with sum_j max(u_j - h, 0) = total over all entries of all leaves.
 
     `start` itself if the sum is below `total` there. Newton's method on a convex, decreasing,
     piecewise linear function: from the left it never overshoots and ends after a few passes, each
-    O(p), where a sort would cost far more."""
+    O(p), where a sort would cost far more. Give leaves whose largest entry is 0: the level is then
+    at least -total, and has its digits where they count.
+    """
 
     def newton(h: jax.Array, leaves: Sequence[jax.Array], total: Any) -> jax.Array:
         excess = sum(jnp.sum(jnp.maximum(u - h, 0)) for u in leaves)
@@ -44,4 +65,17 @@ def water_level(leaves: Sequence[jax.Array], total: Any, start: Any) -> jax.Arra
         lambda pair: (pair[1], newton(pair[1], fixed, goal)),
         (h, newton(h, fixed, goal)),
     )
-    return jnp.maximum(newton(h, leaves, total), start)
+    level = newton(h, leaves, total)
+    return jnp.where(level < start, start, level)  # not maximum: at a tie the derivative is level's
+
+
+def level_from_top(leaves: Sequence[jax.Array], total: Any) -> tuple[jax.Array, jax.Array]:
+    """(top, h): the level h + top >= 0 with sum_j max(|u_j| - top - h, 0) = total.
+
+    top is the largest |u_j|, without a derivative. h + top = 0 if the sum of all |u_j| is below
+    `total`. Only entries within `total` of the top count, so the level is sought there: above it
+    one large entry would take the digits of all others.
+    """
+    top = jax.lax.stop_gradient(largest_entry(leaves))
+    start = -jnp.minimum(cast_like(jax.lax.stop_gradient(total), top), top)
+    return top, water_level([jnp.abs(u) - cast_like(top, u) for u in leaves], total, start)

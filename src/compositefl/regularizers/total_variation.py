@@ -7,9 +7,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from compositefl.core.component import component
-from compositefl.core.errors import require_nonnegative
 from compositefl.regularizers.base import Number, Regularizer
-from compositefl.regularizers.operators import scalar_like
+from compositefl.regularizers.operators import cast_like
 
 
 @component
@@ -23,7 +22,7 @@ class TotalVariation1D(Regularizer):
     weight: Number
 
     def __post_init__(self) -> None:
-        require_nonnegative(weight=self.weight)
+        self.require_nonnegative("weight")
 
     def leaf_value(self, x: jax.Array) -> jax.Array:
         return self.weight * jnp.sum(jnp.abs(jnp.diff(x.ravel())))
@@ -31,7 +30,7 @@ class TotalVariation1D(Regularizer):
     def leaf_prox(self, z: jax.Array, t: Any) -> jax.Array:
         if z.size < 2:
             return z
-        bound = scalar_like(t * self.weight, z)
+        bound = cast_like(t * self.weight, z)
         smooth = taut_sequence(z.ravel(), bound).reshape(z.shape)
         return jnp.where(bound > 0, smooth, z)  # exactly z for t = 0
 

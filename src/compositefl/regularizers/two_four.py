@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from compositefl.core.component import component
-from compositefl.core.errors import require_nonnegative, require_positive
 from compositefl.regularizers.base import Number, Regularizer
-from compositefl.regularizers.operators import scalar_like
+from compositefl.regularizers.operators import cast_like
 
 MAX_SWEEPS = 500  # below 1/rho fifty are enough; far above it a few groups crawl
 
@@ -66,8 +65,8 @@ class TwoFour(Regularizer):
     convex: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        require_nonnegative(weight=self.weight)
-        require_positive(bound=self.bound)
+        self.require_nonnegative("weight")
+        self.require_positive("bound")
 
     @property
     def rho(self) -> Any:
@@ -82,7 +81,7 @@ class TwoFour(Regularizer):
         return self.weight * jnp.sum(triples([groups[:, j] for j in range(4)]))
 
     def leaf_prox(self, z: jax.Array, t: Any) -> jax.Array:
-        s = scalar_like(t * self.weight, z)
+        s = cast_like(t * self.weight, z)
         m = jnp.abs(z).reshape(-1, 4)
         # place[g, j, k]: entry j of group g is its k-th largest. Ranks come from comparisons and
         # not from a sort, which XLA could not fuse.

@@ -36,7 +36,7 @@ def minimize(
     seed: int = 0,
     trials: int = 1,
     eval_every: int | None = None,
-    eval_gamma: float = 1.0,
+    eval_gamma: float | None = None,
     participation: float | int = 1.0,
     replacement: bool = False,
     dropout: float = 0.0,
@@ -53,11 +53,13 @@ def minimize(
 ) -> Result:
     """Minimise psi(x) = f(x) + phi(x) with a federated algorithm, simulated in memory.
 
-    regularizer: phi, or its name and numbers ("l1:0.01", "elastic-net:0.001,0.01"); None for none.
+    regularizer: phi, or its name and numbers ("l1:0.01", "elastic-net:0.001,0.01"); None for that
+        of the algorithm, by default none.
     batch_size: samples of a local gradient, None for full local gradients.
     seed, trials: all randomness; trials are independent runs side by side.
     eval_every: rounds between two rows of the history, by default about fifty rows.
-    eval_gamma: the one prox parameter at which natural residual and normal map are measured.
+    eval_gamma: the one prox parameter at which natural residual and normal map are measured; by
+        default the algorithm's gamma, or min(1, half of 1/rho).
     participation: share of the clients in a round (a float), or their number (an int).
     replacement: draw the clients of a round with replacement; one drawn twice counts twice.
     dropout: probability that a client's upload is lost after it has computed.
@@ -79,6 +81,7 @@ def minimize(
     options = Options(**given)
     problem, algorithm = checked_problem(problem), with_regularizer(algorithm, regularizer)
     algorithm = theory_steps(problem, algorithm, options, constants)
+    options = options.settled([algorithm])
     options.check(problem, algorithm)
     for note in cautions(problem, algorithm, options):
         warnings.warn(note, RuntimeWarning, stacklevel=2)

@@ -1,8 +1,9 @@
 """Grids of hyper-parameters in one compiled program, and warm-started regularisation paths."""
 
 import itertools
+import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 import jax
 import numpy as np
@@ -10,15 +11,46 @@ import pandas as pd
 
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.component import replace
-from compositefl.core.errors import CompositeFLError, require_integer
+from compositefl.core.errors import CompositeFLError, ConvergenceWarning, require_integer
+from compositefl.core.types import Params
+from compositefl.core.vector import unwrap
 from compositefl.problem import Problem
 from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.elementary import Zero
 from compositefl.solve._minimize import minimize
+from compositefl.solve._weight_max import weight_max
+from compositefl.solve.ending import summary_of
+from compositefl.solve.inputs import checked_problem, with_regularizer
 from compositefl.solve.options import Options
 from compositefl.solve.run import Run
 
 PREFIX = "regularizer."
+
+
+@overload
+def sweep(
+    problem: Problem,
+    regularizer: Regularizer | None,
+    algorithm: Algorithm,
+    grid: Mapping[str, Sequence[float]],
+    *,
+    trials: int = 1,
+    models: Literal[False] = False,
+    **options: Any,
+) -> pd.DataFrame: ...
+
+
+@overload
+def sweep(
+    problem: Problem,
+    regularizer: Regularizer | None,
+    algorithm: Algorithm,
+    grid: Mapping[str, Sequence[float]],
+    *,
+    trials: int = 1,
+    models: Literal[True],
+    **options: Any,
+) -> tuple[pd.DataFrame, list[Params]]: ...
 
 
 def sweep(
@@ -28,117 +60,118 @@ def sweep(
     grid: Mapping[str, Sequence[float]],
     *,
     trials: int = 1,
+    models: bool = False,
     **options: Any,
-) -> pd.DataFrame:
+) -> pd.DataFrame | tuple[pd.DataFrame, list[Params]]:
     """Run every combination of the numbers in `grid`, side by side in one compiled program.
 
     grid: numeric fields of the algorithm ("local_lr", "gamma", "local_steps") or, with the prefix
-        "regularizer.", of the regulariser ("regularizer.weight"), each with its values.
+        "regularizer.", of the regulariser ("regularizer.weight"), each with its values. In ByName
+        "regularizer.weight" is set in every part that has a weight, "regularizer.*kernel.weight"
+        in that of the pattern "*kernel". A number multiplies a weight that is an array.
+    models: return (table, models), models[p] the model of point p, with the trial as leading axis
+        if there are several.
     options: as for `minimize`, without checkpoints.
 
     Returns the histories of all runs in one table: the columns of `Result.history`, one column
-    for each entry of the grid, and "diverged", the round in which the run left the finite numbers,
-    counted from 1 as in `Result.diverged`, 0 for none.
+    for each entry of the grid, "diverged", the round in which the run left the finite numbers,
+    counted from 1 as in `Result.diverged`, 0 for none, and "point", the number of the combination,
+    the last entry of the grid running fastest.
     """
     if not grid or not all(len(values) for values in grid.values()):
         raise CompositeFLError(f"grid={dict(grid)} must name at least one field with values")
     points = [dict(zip(grid, p, strict=True)) for p in itertools.product(*grid.values())]
-    candidates = [at_point(algorithm, regularizer or Zero(), point) for point in points]
-    table = run_all(problem, candidates, trials, Options(**options))
+    problem, base = checked_problem(problem), with_regularizer(algorithm, regularizer)
+    candidates = [at_point(base, point) for point in points]
+    checked = Options(**options).settled([base, *candidates])
+    table, found = run_all(problem, candidates, trials, checked, models)
     for name in grid:
         table[name] = [points[i][name] for i in table["point"]]
-    return table.drop(columns="point")
+    return (table, found) if models else table
 
 
 def run_all(
-    problem: Problem, candidates: Sequence[Algorithm], trials: int, options: Options
-) -> pd.DataFrame:
-    """Histories of several algorithms of one class; "point" is the number of the candidate."""
+    problem: Problem,
+    candidates: Sequence[Algorithm],
+    trials: int,
+    options: Options,
+    models: bool = False,
+) -> tuple[pd.DataFrame, list[Params]]:
+    """Histories of several algorithms of one class; "point" is the number of the candidate.
+
+    With `models` also the model of each.
+    """
     require_integer(trials=trials)
     if options.checkpoint is not None:
         raise CompositeFLError("checkpoint is not available for sweeps")
     for candidate in candidates:
         options.check(problem, candidate)
+    options = options.settled(candidates)
     with jax.enable_x64(options.dtype == "float64"):
         algorithms = [c for c in candidates for _ in range(trials)]
         run = Run(problem, algorithms, list(range(trials)) * len(candidates), options)
         run.loop()
+        params = unwrap(run.simulation.models()) if models else None
     table = pd.DataFrame(run.history)
     table["diverged"] = run.simulation.diverged[table["run"]] + 1
     table["point"] = table["run"] // trials
-    return table.drop(columns="run")
+    found = [_runs_of(params, p, trials) for p in range(len(candidates))] if models else []
+    return table.drop(columns="run"), found
 
 
-def at_point(
-    algorithm: Algorithm, regularizer: Regularizer, point: Mapping[str, float]
-) -> Algorithm:
-    """The algorithm with the numbers of one point of a grid."""
+def _runs_of(params: Params, point: int, trials: int) -> Params:
+    """The models of one candidate, as `minimize` returns them."""
+    cut = point if trials == 1 else slice(point * trials, (point + 1) * trials)
+    return jax.tree.map(lambda a: a[cut], params)
+
+
+def at_point(algorithm: Algorithm, point: Mapping[str, float]) -> Algorithm:
+    """The algorithm, with its regulariser, at the numbers of one point of a grid."""
     own = {k: v for k, v in point.items() if not k.startswith(PREFIX)}
     its = {k.removeprefix(PREFIX): v for k, v in point.items() if k.startswith(PREFIX)}
-    return replace(algorithm, regularizer=replace(regularizer, **its), **own)
-
-
-def weight_max(problem: Problem, regularizer: Regularizer, field: str = "weight") -> float:
-    """The smallest weight at which the zero model is stationary.
-
-    Zero is stationary if and only if prox_t(-t grad f(0)) = 0 for a t below 1/rho. Found by
-    bisection over the regulariser's number `field`, to six digits from above.
-    """
-    zero = jax.tree.map(np.zeros_like, problem.params)
-    start = problem.with_params(zero)
-    with jax.enable_x64(True):
-        x = start.start("float64")
-        gradients = [problem.gradient(x, client) for client in problem.clients]
-        gradient = jax.tree.map(lambda *g: sum(g) / len(g), *gradients)
-
-        def is_zero(weight: float) -> bool:
-            phi = replace(regularizer, **{field: weight})
-            t = min(1.0, 0.5 * float(phi.max_prox))
-            point = phi.prox(jax.tree.map(lambda g: -t * g, gradient), t)
-            return all(not np.any(leaf) for leaf in jax.tree.leaves(point))
-
-        high = 1.0
-        while not is_zero(high):
-            high *= 2.0
-            if high > 1e12:
-                raise CompositeFLError(
-                    f"no {field} of {regularizer!r} makes the zero model stationary"
-                )
-        low = high / 2.0
-        while is_zero(low) and low > 1e-12:
-            high, low = low, low / 2.0
-        while high / low > 1 + 1e-7:
-            middle = (low * high) ** 0.5
-            low, high = (low, middle) if is_zero(middle) else (middle, high)
-    return high
+    phi = algorithm.regularizer
+    return replace(algorithm, regularizer=phi.with_fields(its) if its else phi, **own)
 
 
 def path(
     problem: Problem,
-    regularizer: Regularizer,
+    regularizer: Regularizer | None,
     algorithm: Algorithm,
-    weights: Sequence[float] | int = 20,
+    values: Sequence[float] | int = 20,
     *,
     field: str = "weight",
     smallest: float = 0.01,
     **options: Any,
-) -> tuple[pd.DataFrame, list[Any]]:
+) -> tuple[pd.DataFrame, list[Params]]:
     """A regularisation path: one run for each weight, started at the model of the weight before.
 
-    weights: the values of the regulariser's `field`, or their number; then they fall
-        geometrically from `weight_max` to `smallest` times it.
+    values: of the regulariser's `field`, or their number; then they fall geometrically from
+        `weight_max` to `smallest` times it.
+    field: the number of the regulariser that changes, as in `sweep` without the prefix: in ByName
+        "weight" is that of every part, "*kernel.weight" that of the pattern "*kernel".
+    options: as for `minimize`, so weights="size" weighs the clients.
 
-    Returns a table with the last row of each run's history, and the models.
+    Returns a table with the last row of each run's history, and the models. One warning tells of
+    all weights that did not converge.
     """
-    if isinstance(weights, int):
-        require_integer(weights=weights)
-        top = weight_max(problem, regularizer, field)
-        weights = list(np.geomspace(top, smallest * top, weights))
-    rows, models = [], []
-    for weight in sorted(weights, reverse=True):
-        phi = replace(regularizer, **{field: float(weight)})
-        result = minimize(problem, phi, algorithm, **options)
+    problem = checked_problem(problem)
+    phi = with_regularizer(algorithm, regularizer).regularizer
+    algorithm = replace(algorithm, regularizer=Zero())
+    if isinstance(values, int):
+        require_integer(values=values)
+        top = weight_max(problem, phi, field, weights=options.get("weights", "uniform"))
+        values = list(np.geomspace(top, smallest * top, values))
+    rows, models, endings = [], [], []
+    for weight in sorted(values, reverse=True):
+        here = phi.with_fields({field: float(weight)})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            result = minimize(problem, here, algorithm, **options)
         problem = problem.with_params(result.params)
-        rows.append({field: weight, "stopped": result.stopped} | dict(result.history.iloc[-1]))
+        about = {field: weight, "stopped": result.stopped, "converged": result.converged}
+        rows.append(about | dict(result.history.iloc[-1]))
         models.append(result.params)
+        endings.append(result.ending)
+    if sentence := summary_of(endings, "weights"):
+        warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
     return pd.DataFrame(rows), models

@@ -42,10 +42,11 @@ def tune(
     diverged.
     """
     require_integer(budget=budget, trials=trials)
-    checked, problem = Options(**options), checked_problem(problem)
+    problem = checked_problem(problem)
+    methods = {name: with_regularizer(a, regularizer) for name, a in algorithms.items()}
+    checked = Options(**options).settled(list(methods.values()))
     rows = []
-    for name, algorithm in algorithms.items():
-        best = with_regularizer(algorithm, regularizer)
+    for name, best in methods.items():
         fields = tuned_fields(best)
         points = diverged = 0
         score = np.inf
@@ -67,7 +68,7 @@ def score_all(
     problem: Problem, candidates: list[Algorithm], trials: int, options: Options, metric: str
 ) -> np.ndarray:
     """One number a candidate, smaller is better; infinity for one that diverged."""
-    table = run_all(problem, candidates, trials, options)
+    table, _ = run_all(problem, candidates, trials, options)
     if metric not in table:
         raise CompositeFLError(f"metric='{metric}' must be one of {sorted(table.columns)}")
     late = table[table["round"] >= 0.9 * table["round"].max()]

@@ -5,7 +5,7 @@ from typing import Any
 
 from compositefl.algorithms import ALGORITHMS
 from compositefl.algorithms.base import Algorithm
-from compositefl.core.component import replace
+from compositefl.core.component import replace, same
 from compositefl.core.errors import CompositeFLError
 from compositefl.problem import Problem
 from compositefl.regularizers import parse
@@ -66,7 +66,7 @@ def with_regularizer(algorithm: Any, regularizer: Any) -> Algorithm:
     """The algorithm with the regulariser, which may have been given to either, not to both."""
     algorithm, own = as_algorithm(algorithm), as_algorithm(algorithm).regularizer
     given = as_regularizer(regularizer)
-    if isinstance(own, Zero) or repr(own) == repr(given):  # weights may be arrays
+    if isinstance(own, Zero) or same(own, given):
         return replace(algorithm, regularizer=given)
     if regularizer is None:
         return algorithm

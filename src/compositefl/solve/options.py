@@ -1,6 +1,7 @@
 """The options of a run, checked in one place."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,25 @@ import numpy as np
 from compositefl.algorithms.base import Algorithm, wants_theory
 from compositefl.core.errors import (
     CompositeFLError,
+    is_concrete,
     require_integer,
     require_positive,
     wrong_value,
 )
 from compositefl.core.vector import Vector
 from compositefl.problem import Problem
+
+
+def residual_gamma(algorithms: Sequence[Algorithm]) -> float:
+    """The prox parameter of natural residual and normal map where none is given.
+
+    The first gamma of a method that is below every 1/rho, else min(1, half of the smallest 1/rho).
+    """
+    limit = min(float(a.regularizer.max_prox) for a in algorithms)
+    gammas: list[Any] = [getattr(a, "gamma", None) for a in algorithms]
+    known = (float(gamma) for gamma in gammas if is_concrete(gamma))
+    return next((gamma for gamma in known if 0 < gamma < limit), min(1.0, limit / 2))
+
 
 CHOICES = {"weights": ("uniform", "size", None), "dtype": ("float32", "float64")}
 
@@ -28,7 +42,7 @@ class Options:
     batch_size: int | None = None
     seed: int = 0
     eval_every: int | None = None
-    eval_gamma: float = 1.0
+    eval_gamma: float | None = None  # see `residual_gamma`
     participation: float | int = 1.0
     replacement: bool = False
     dropout: float = 0.0
@@ -50,9 +64,9 @@ class Options:
         for name in ("batch_size", "eval_every", "devices", "client_block"):
             if getattr(self, name) is not None:
                 require_integer(**{name: getattr(self, name)})
-        require_positive(eval_gamma=self.eval_gamma)
-        if self.tolerance is not None:
-            require_positive(tolerance=self.tolerance)
+        for name in ("eval_gamma", "tolerance"):
+            if getattr(self, name) is not None:
+                require_positive(**{name: getattr(self, name)})
         for name in ("dropout", "stragglers"):
             if not 0 <= getattr(self, name) < 1:
                 raise wrong_value(name, getattr(self, name), "a probability in [0, 1)")
@@ -74,6 +88,19 @@ class Options:
                 parameter="checkpoint",
                 value=path,
             )
+
+    def settled(self, algorithms: Sequence[Algorithm]) -> "Options":
+        """The same with a number for eval_gamma, one for all algorithms that are compared."""
+        if self.eval_gamma is not None:
+            return self
+        return replace(self, eval_gamma=residual_gamma(algorithms))
+
+    @property
+    def gamma(self) -> float:
+        """eval_gamma of options that are settled."""
+        if self.eval_gamma is None:
+            raise CompositeFLError("eval_gamma is not settled yet")
+        return self.eval_gamma
 
     @property
     def checkpoint_path(self) -> Path | None:
@@ -123,7 +150,8 @@ class Options:
         self._check_engine(problem)
         algorithm.check()
         algorithm.regularizer.check_tree(problem.params)
-        algorithm.regularizer.check_prox("eval_gamma", self.eval_gamma)
+        if self.eval_gamma is not None:
+            algorithm.regularizer.check_prox("eval_gamma", self.eval_gamma)
         clients = len(problem.sizes)
         whole = self.client_count(clients) == clients and not self.replacement and not self.dropout
         if algorithm.needs_everyone and not whole:

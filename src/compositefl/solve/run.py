@@ -153,7 +153,7 @@ class Run:
         """Add one row a run to the history."""
         simulation, cost = self.simulation, self.cost
         with watch(f"evaluations after round {simulation.round}"):
-            measured = simulation.evaluate(self.options.eval_gamma)
+            measured = simulation.evaluate(self.options.gamma)
         work = zip(*map(np.ndarray.tolist, simulation.work), strict=True)
         for run, (trial, (visits, steps)) in enumerate(zip(self.trials, work, strict=True)):
             row: dict[str, float] = {"round": simulation.round, "run": run, "trial": trial}

@@ -38,9 +38,10 @@ class Probe:
     """A problem's data on one device, and the compiled measurements of it.
 
     Random numbers come from NumPy: drawn inside, they took most of the time to compile.
+    `weights` are those of the clients in f, by default equal.
     """
 
-    def __init__(self, problem: Problem, dtype: str, seed: int):
+    def __init__(self, problem: Problem, dtype: str, seed: int, weights: np.ndarray | None = None):
         if not problem.compiles:
             raise CompositeFLError(
                 "the constants of a PyTorch module are not estimated, as this takes second "
@@ -54,7 +55,8 @@ class Probe:
         )
         self.starts = np.concatenate([[0], np.cumsum(problem.sizes)[:-1]])
         self.clients = jnp.asarray(self.starts, jnp.int32), jnp.asarray(self.sizes, jnp.int32)
-        weight = np.repeat(1.0 / (len(self.sizes) * self.sizes), self.sizes)
+        shares = np.ones(len(self.sizes)) if weights is None else np.asarray(weights, float)
+        weight = np.repeat(shares / (shares.sum() * self.sizes), self.sizes)
         self.weight = jnp.asarray(weight, self.dtype)
         largest = int(problem.sizes.max())
         row = sum(a.size for a in jax.tree.leaves(self.samples)) // total

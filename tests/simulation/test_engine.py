@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 
 import compositefl as cfl
-from compositefl.simulation.working_set import working_numbers
 from compositefl.configuration import available_cores
 from compositefl.engine.sampling import (
     lost,
@@ -25,6 +24,7 @@ from compositefl.engine.sampling import (
 )
 from compositefl.simulation import memory
 from compositefl.simulation.simulation import Simulation
+from compositefl.simulation.working_set import working_numbers
 
 ALGORITHM = cfl.FedNMap(gamma=0.5, local_steps=3, local_lr=0.05)
 

@@ -1,11 +1,12 @@
 """Errors that say what was given, what is allowed and, for names, which one was probably meant."""
 
 import difflib
+import math
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jax
-import numpy as np
+if TYPE_CHECKING:  # the command line prints its help without loading NumPy and JAX
+    import numpy as np
 
 
 class CompositeFLError(ValueError):
@@ -22,6 +23,9 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> CompositeFLError
 
 def is_concrete(value: Any) -> bool:
     """True for a number, of Python, NumPy or JAX. Tracers of jit and vmap pass unchecked."""
+    import jax
+    import numpy as np
+
     if isinstance(value, (bool, jax.core.Tracer)):
         return False
     if isinstance(value, (int, float)):
@@ -31,8 +35,11 @@ def is_concrete(value: Any) -> bool:
     )
 
 
-def _numbers(name: str, value: Any, wanted: str = "a number") -> np.ndarray | None:
+def _numbers(name: str, value: Any, wanted: str = "a number") -> "np.ndarray | None":
     """The numbers in `value`, None for a tracer; anything else is refused."""
+    import jax
+    import numpy as np
+
     if isinstance(value, jax.core.Tracer):
         return None
     array = np.asarray(value)
@@ -45,7 +52,7 @@ def require_positive(**values: Any) -> None:
     """Refuse numbers that are not finite and > 0."""
     for name, value in values.items():
         numbers = _numbers(name, value)
-        if numbers is not None and not np.all((numbers > 0) & np.isfinite(numbers)):
+        if numbers is not None and not ((numbers > 0) & (numbers < math.inf)).all():
             raise CompositeFLError(f"{name}={value} must be a finite number > 0")
 
 
@@ -53,7 +60,7 @@ def require_nonnegative(**values: Any) -> None:
     """Refuse numbers that are not finite and >= 0."""
     for name, value in values.items():
         numbers = _numbers(name, value)
-        if numbers is not None and not np.all((numbers >= 0) & np.isfinite(numbers)):
+        if numbers is not None and not ((numbers >= 0) & (numbers < math.inf)).all():
             raise CompositeFLError(f"{name}={value} must be a finite number >= 0")
 
 
@@ -62,7 +69,7 @@ def require_integer(minimum: int = 1, **values: Any) -> None:
     wanted = f"a whole number >= {minimum}"
     for name, value in values.items():
         numbers = _numbers(name, value, wanted)
-        if numbers is not None and not np.all((numbers >= minimum) & (numbers % 1 == 0)):
+        if numbers is not None and not ((numbers >= minimum) & (numbers % 1 == 0)).all():
             raise CompositeFLError(f"{name}={value} must be {wanted}")
 
 
@@ -70,5 +77,5 @@ def require_share(**values: Any) -> None:
     """Refuse numbers outside (0, 1]."""
     for name, value in values.items():
         numbers = _numbers(name, value)
-        if numbers is not None and not np.all((numbers > 0) & (numbers <= 1)):
+        if numbers is not None and not ((numbers > 0) & (numbers <= 1)).all():
             raise CompositeFLError(f"{name}={value} must be in (0, 1]")

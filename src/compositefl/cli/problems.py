@@ -46,11 +46,11 @@ def _model_options(settings: Settings) -> dict[str, Any]:
 
 def _build_model(settings: Settings, options: dict[str, Any], source: Source) -> models.Model:
     shape = tuple(source.clients[0].x.shape[1:])
-    given = [f"--model {settings.model}"]
+    given: list[str] = []
     given += [f"--hidden {settings.hidden}"] if settings.hidden is not None else []
     given += [f"--activation {settings.activation}"] if settings.activation is not None else []
     given += [f"--model-option {pair}" for pair in settings.model_option or []]
-    with about(" ".join([given[0], *given[1:]]) + ":"):
+    with about("--model", " ".join([settings.model, *given])):
         if ":" in settings.model:
             return _own_model(settings.model, shape, source.classes, options)
         if source.classes is None and settings.model not in models.REGRESSION:

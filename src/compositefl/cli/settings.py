@@ -157,9 +157,7 @@ class Settings(RunSettings):
     ] = None
     partition: Annotated[
         str | None,
-        _text(
-            PROBLEM, "How samples are spread over clients; default label, for tables iid.", "NAME"
-        ),
+        _text(PROBLEM, "How samples go to clients; default label, for tables iid.", "NAME"),
     ] = None
     clients: Annotated[int | None, _whole(PROBLEM, "Number of clients; default 20.")] = None
     alpha: Annotated[

@@ -78,8 +78,12 @@ def about(option: str, value: Any = None) -> Iterator[None]:
     try:
         yield
     except CompositeFLError as error:
-        given = option if value is None else f"{option} {value}:"
-        raise CompositeFLError(f"{given} {error}") from error
+        text = str(error)
+        if value is not None:
+            quoted = f"'{value}'"
+            known = text.startswith(quoted)
+            text = f"{value}{text.removeprefix(quoted)}" if known else f"{value}: {text}"
+        raise CompositeFLError(f"{option} {text}") from error
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 Every error names the file and the columns, and is one line.
 """
 
+import difflib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npz")
+LISTED = 12  # names of columns among which a user may look for the right one
 SHOWN = 5  # columns that an error names before it says how many more there are
 
 
@@ -81,7 +83,11 @@ def _read_npz(path: Path) -> "pd.DataFrame":
 def column(frame: "pd.DataFrame", name: str, *, file: str | Path = "the table") -> "pd.Series":
     """A column without missing values, or an error that names the file and the column."""
     if name not in frame.columns:
-        raise CompositeFLError(f"{file}: {unknown_name('column', name, map(str, frame.columns))}")
+        columns = [str(c) for c in frame.columns]
+        near = difflib.get_close_matches(name, columns, n=LISTED, cutoff=0.5)
+        shown = columns if len(columns) <= LISTED else near
+        error = unknown_name("column", name, shown) if shown else f"there is no column '{name}'"
+        raise CompositeFLError(f"{file}: {error}")
     missing = int(frame[name].isna().sum())
     if missing:
         rows = "row" if missing == 1 else "rows"
@@ -125,7 +131,7 @@ def features_and_target(
     infinite = np.isinf(x).any(axis=0)
     if infinite.any():
         names = [name for name, found in zip(features, infinite, strict=True) if found]
-        raise CompositeFLError(f"{file}: {_columns(names)} has infinite values")
+        raise CompositeFLError(f"{file}: infinite values in {_columns(names)}")
     return x, y.to_numpy(), list(features)
 
 
@@ -189,10 +195,14 @@ def _refuse_text(frame: "pd.DataFrame", file: str | Path) -> None:
 
 def _refuse_missing(frame: "pd.DataFrame", file: str | Path) -> None:
     counts = frame.isna().sum()
-    found = [f"'{name}' ({count} rows)" for name, count in counts.items() if count]
+    found = [
+        f"'{name}' ({count} row{'s' if count > 1 else ''})"
+        for name, count in counts.items()
+        if count
+    ]
     if found:
         raise CompositeFLError(
-            f"{file}: {_columns(found, quote=False)} has missing values; fill them in, or leave "
+            f"{file}: missing values in {_columns(found, quote=False)}; fill them in, or leave "
             "out these rows or columns"
         )
 

@@ -2,33 +2,38 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
+# $(call install,requirement,what it is): one line; what pip says only if it fails.
+install = echo "Installing $(2) into .venv (a few minutes the first time)"; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	--editable "$(1)" > .venv/install.log 2>&1 || { cat .venv/install.log; exit 1; }
+
 .PHONY: demo test test-network lint benchmark clean
 
 demo: .venv/installed
-	$(BIN)/compositefl demo
+	@$(BIN)/compositefl demo --overwrite
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	@echo "Running the tests"
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 test-network: .venv/installed-test
 	COMPOSITEFL_NETWORK_TESTS=all $(BIN)/python -m pytest tests/deployment/network
 
 lint: .venv/installed-test
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	@echo "Checking style and types"
+	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check . && $(BIN)/mypy
 
 benchmark: .venv/installed
 	$(BIN)/python benchmarks/rounds.py
 
 .venv/installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
-	touch $@
+	@$(PYTHON) -m venv .venv
+	@$(call install,.,compositefl)
+	@touch $@
 
 .venv/installed-test: .venv/installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test]"
-	touch $@
+	@$(call install,.[test],the tools of the tests)
+	@touch $@
 
 clean:
 	rm -rf .venv build dist demo

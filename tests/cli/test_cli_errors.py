@@ -95,12 +95,6 @@ def test_run(options, parts, run, tmp_path):
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_missing_numbers(cli):
-    answer = cli("run")
-    assert answer.code == 2
-    assert answer.err == "error: fednmap needs --local-steps, --local-lr\n"
-
-
 def test_commands(cli):
     assert cli("rum").err == "error: No such command 'rum'. Did you mean 'run'?\n"
     missing = cli("compare")

@@ -146,7 +146,7 @@ def test_an_earlier_result_is_replaced(run, tmp_path):
     (tmp_path / "config.json").write_text('{"compositefl": "0.1.0"}')
     for name in ("history.csv", "model-fedavg.safetensors", "notes.txt"):
         (tmp_path / name).write_text("old")
-    assert run("--out", tmp_path).code == 0
+    assert run("--out", tmp_path, "--overwrite").code == 0
     assert files(tmp_path) == sorted([*FILES, "notes.txt"])
     assert (tmp_path / "history.csv").read_text() != "old"
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from compositefl.cli.deploy import register
+from compositefl.cli.help import HelpByPanel, QuickGroup
 from compositefl.cli.settings import seed_number, whole, with_settings
 from compositefl.cli.wording import as_options, say
 from compositefl.core.errors import CompositeFLError, unknown_name
@@ -18,10 +19,12 @@ LISTS = ("algorithms", "regularizers", "datasets", "partitions", "models")
 
 app = typer.Typer(
     name="compositefl",
+    cls=QuickGroup,
     help="Composite federated learning: minimise f(x) + phi(x) over clients that keep their data.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: `rich` takes longer to load than the help to print
 )
 
 Out = Annotated[
@@ -29,7 +32,8 @@ Out = Annotated[
     typer.Option(help="Folder for history, model, config and plot.", show_default=False),
 ]
 Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Write into a folder that holds other files.")
+    bool,
+    typer.Option("--overwrite", help="Write into a folder that holds files."),
 ]
 
 
@@ -39,7 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = app(arguments, prog_name="compositefl", standalone_mode=False)
     except UsageError as error:
         text = error.format_message()
-        if text:  # empty where the help was shown
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(text)
+        elif text:  # empty where the help was shown
             say(f"error: {text}")
         return WRONG_INPUT
     return int(code or 0)
@@ -61,7 +67,7 @@ def guarded(command: Callable[..., int]) -> Callable[..., int]:
         try:
             return command(*args, **kwargs)
         except CompositeFLError as error:
-            say(f"error: {as_options(str(error))}")
+            say(f"error: {as_options(error)}")
             return WRONG_INPUT
         except BrokenPipeError:
             raise
@@ -92,13 +98,18 @@ def options(
     pass
 
 
-@app.command()
+@app.command(cls=HelpByPanel)
 @guarded
 @with_settings
 def run(
     settings: Any,
     algorithm: Annotated[
-        str, typer.Option(help="Algorithm; default fednmap.", metavar="NAME", show_default=False)
+        str,
+        typer.Option(
+            help="Algorithm, or MODULE:NAME of your own; default fednmap.",
+            metavar="NAME",
+            show_default=False,
+        ),
     ] = "fednmap",
     out: Out = None,
     overwrite: Overwrite = False,
@@ -110,7 +121,7 @@ def run(
     return carry_out(plan, f"compositefl run --algorithm {algorithm}")[1]
 
 
-@app.command()
+@app.command(cls=HelpByPanel)
 @guarded
 @with_settings
 def compare(
@@ -129,7 +140,7 @@ def compare(
     return carry_out(plan, f"compositefl compare --algorithms {','.join(names)}")[1]
 
 
-@app.command()
+@app.command(cls=HelpByPanel)
 @guarded
 @with_settings
 def tune(
@@ -142,10 +153,14 @@ def tune(
     ] = 25,
     metric: Annotated[str, typer.Option(help="Column of the history to judge by.")] = "psi",
 ) -> int:
-    """Find good step sizes for several algorithms, each with the same number of runs."""
+    """Find good step sizes for one or several algorithms.
+
+    Each has the same number of runs. The grids go around the given numbers, or around usual ones
+    where none is given.
+    """
     from compositefl.cli.runs import make_plan, tune_plan
 
-    plan = make_plan(settings, split_names(algorithms), None, False)
+    plan = make_plan(settings, split_names(algorithms), None, False, tuning=True)
     return tune_plan(plan, budget, metric)
 
 
@@ -156,16 +171,16 @@ def list_(
         str | None, typer.Argument(help=f"One of {', '.join(LISTS)}; default all.")
     ] = None,
 ) -> int:
-    """Show the algorithms, regularisers, datasets, partitions and models."""
+    """Show what there is: algorithms, regularisers, data and models."""
     if what is not None and what not in LISTS:
         raise unknown_name("list", what, LISTS)
     from compositefl.cli.listing import tables
-    from compositefl.cli.tables import print_table
+    from compositefl.cli.tables import TERMINAL, print_table
 
     for number, table in enumerate(tables(what)):
         if number:
             print()
-        print_table(table)
+        print_table(table, TERMINAL)
     return 0
 
 
@@ -180,7 +195,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed.", parser=seed_number, metavar="INT")] = 0,
     overwrite: Overwrite = False,
 ) -> int:
-    """Compare four methods on digits sorted by label, in under a minute."""
+    """Compare four methods on digits, in under a minute."""
     from compositefl.cli.demo import run_demo
 
     return run_demo(out, rounds, trials, seed, overwrite)
@@ -198,7 +213,7 @@ def reproduce(
         "reproduction"
     ),
 ) -> int:
-    """Run a figure or table of the papers and compare it with their claims."""
+    """Run a figure or table of the papers. It is compared with their claims."""
     from compositefl.cli.reproduce import run_experiments, show_list
 
     if list_ or name is None:

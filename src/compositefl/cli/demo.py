@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from compositefl.cli.runs import Plan, carry_out, histories, make_plan
 from compositefl.cli.settings import Settings
@@ -29,10 +30,11 @@ SETTINGS = Settings(
 def run_demo(out: Path, rounds: int, trials: int, seed: int, overwrite: bool) -> int:
     """Compare the methods, show a table, say what one sees and draw the picture."""
     began = time.perf_counter()
-    settings = replace(SETTINGS, rounds=rounds, trials=trials, seed=seed)
+    changes: dict[str, Any] = {"rounds": rounds, "trials": trials, "seed": seed}
+    settings = replace(SETTINGS, **changes)
     title = f"Digits sorted by label over 20 clients: mean and range of {trials} trials"
     plan = replace(make_plan(settings, METHODS, out, overwrite), title=title)
-    samples, clients = plan.problem.sizes.sum(), settings.clients
+    samples, clients = plan.problem.sizes.sum(), len(plan.problem.sizes)
     print(
         f"{samples:,} pictures of digits, sorted by label over {clients} clients: each client sees "
         "one or two\ndigits only. Four methods train the same small network, with the same numbers "

@@ -12,13 +12,24 @@ MARK = "compositefl"  # the key of config.json that tells a result from other fo
 OURS = ("history.csv", "plot.png", "config.json", "model*.safetensors")
 
 
-def check_folder(out: Path, overwrite: bool, state: Collection[Path] = ()) -> None:
-    """Refuse a place where the result cannot or should not go. `state`: checkpoints, our own."""
+def check_folder(
+    out: Path, overwrite: bool, state: Collection[Path] = (), resume: bool = False
+) -> None:
+    """Refuse a place where the result cannot or should not go.
+
+    state: checkpoints, our own. resume: an earlier result there is of the run that goes on.
+    """
     if out.exists() and not out.is_dir():
         raise CompositeFLError(f"--out {out} is a file; it must be a folder")
     check_writable("--out", out)
-    if not out.is_dir() or overwrite or is_result(out):
+    if not out.is_dir() or overwrite:
         return
+    if is_result(out):
+        if resume:
+            return
+        raise CompositeFLError(
+            f"--out {out} holds an earlier result; add --overwrite to replace it, or name another"
+        )
     known = {path.resolve() for path in state}
     others = sorted(p.name for p in out.iterdir() if p.resolve() not in known)
     if others:

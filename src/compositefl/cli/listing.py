@@ -1,7 +1,7 @@
 """What there is to choose from."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from compositefl.data.partition import PARTITIONS
 from compositefl.engine.accounting import RoundCost, round_cost
 from compositefl.regularizers import L1, REGULARIZERS
 
+NEEDS, HAS, PARAMETERS = 25, 28, 22  # widths of columns: all tables fit a terminal of 80
 SIZE = 1000  # parameters of the model whose messages are counted
 
 
@@ -36,7 +37,19 @@ def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -
 
 
 def algorithms() -> Table:
-    """Name, source, cost of a round with Q local steps, and whether some clients may miss it."""
+    """Name and the class of problems."""
+    rows = [[name, cls.covers] for name, cls in ALGORITHMS.items()]
+    return _table("Algorithms", ("algorithm", "covers"), rows)
+
+
+def papers() -> Table:
+    """Name and source."""
+    rows = [[name, cls.paper] for name, cls in ALGORITHMS.items()]
+    return _table("Papers", ("algorithm", "paper"), rows)
+
+
+def costs() -> Table:
+    """The cost of a round with Q local steps, and whether some clients may miss it."""
     rows = []
     for name, cls in ALGORITHMS.items():
         few, more = _cost(cls, 2), _cost(cls, 3)
@@ -45,8 +58,6 @@ def algorithms() -> Table:
         rows.append(
             [
                 name,
-                cls.paper,
-                cls.covers,
                 f"{vectors(few.bytes_down)} / {vectors(few.bytes_up)}",
                 f"{prox_client} / {prox_server}",
                 "all" if cls.needs_everyone else "any part",
@@ -54,13 +65,11 @@ def algorithms() -> Table:
         )
     headings = (
         "algorithm",
-        "paper",
-        "covers",
         "vectors\ndown / up",
         "prox\nclient / server",
         "clients\nin a round",
     )
-    return _table("Algorithms, with the cost of a round of Q local steps", headings, rows)
+    return _table("Cost of a round of Q local steps", headings, rows)
 
 
 def vectors(size: int) -> str:
@@ -98,15 +107,28 @@ def options() -> Table:
         rows.append(
             [
                 name,
-                ", ".join(map(spelled, needed)),
-                ", ".join(f"{spelled(n)} {default[n]}".replace("= ", "=") for n in may),
+                filled(map(spelled, needed), NEEDS),
+                filled((f"{spelled(n)} {default[n]}".replace("= ", "=") for n in may), HAS),
             ]
         )
     return _table("Options of the algorithms", ("algorithm", "needs", "has, with default"), rows)
 
 
+def filled(words: Iterable[str], width: int) -> str:
+    """The words with commas between, on lines of at most this many characters where they fit."""
+    lines = [""]
+    for word in words:
+        joined = f"{lines[-1]}, {word}" if lines[-1] else word
+        if lines[-1] and len(joined) > width:
+            lines[-1] += ","
+            lines.append(word)
+        else:
+            lines[-1] = joined
+    return "\n".join(lines)
+
+
 def regularizers() -> Table:
-    """Name with parameters, and the first line of the documentation."""
+    """Name, parameters, and the first line of the documentation."""
     rows = []
     for name, cls in REGULARIZERS.items():
         fields = dataclasses.fields(cls)  # type: ignore[arg-type]
@@ -114,9 +136,12 @@ def regularizers() -> Table:
             f.name if f.default is dataclasses.MISSING else f"[{f.name}={f.default}]"
             for f in fields
         ]
-        spec = f"{name}:{','.join(parameters)}" if parameters else name
-        rows.append([spec, first_line(cls)])
-    return _table("Regularisers", ("regularizer", "what it is"), rows)
+        rows.append([name, filled(parameters, PARAMETERS), first_line(cls)])
+    return _table(
+        "Regularisers, written NAME:PARAMETERS, such as elastic-net:0.001,0.01",
+        ("regularizer", "parameters", "what it is"),
+        rows,
+    )
 
 
 def first_line(thing: Any) -> str:
@@ -138,11 +163,19 @@ def partitions() -> Table:
 
 
 def model_table() -> Table:
-    return _from_dict("Models", "model", models.MODELS)
+    rows = []
+    for name, text in models.MODELS.items():
+        options = [f"{o}={_shown(default)}" for o, default in models.model_options(name).items()]
+        rows.append([name, text, "\n".join(options)])
+    return _table("Models", ("model", "what it is", "options"), rows)
+
+
+def _shown(default: Any) -> str:
+    return ",".join(map(str, default)) if isinstance(default, tuple) else str(default).lower()
 
 
 KINDS: dict[str, tuple[Callable[[], Table], ...]] = {
-    "algorithms": (algorithms, options),
+    "algorithms": (algorithms, costs, options, papers),
     "regularizers": (regularizers,),
     "datasets": (datasets,),
     "partitions": (partitions,),

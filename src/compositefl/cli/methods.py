@@ -1,6 +1,8 @@
 """Algorithms from options. What an algorithm can be told is read from the fields of its class."""
 
 import dataclasses
+import os
+import sys
 import types
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,9 +13,13 @@ from compositefl.algorithms.base import wants_theory
 from compositefl.cli.settings import COMMON, Settings, option_name
 from compositefl.cli.wording import about
 from compositefl.core.errors import CompositeFLError, unknown_name
+from compositefl.core.resolve import resolve
+from compositefl.solve._tune import TUNED
 from compositefl.solve.options import residual_gamma
 
 PLAIN = (int, float, str, bool)
+# Where to start from: a usual number of local steps, and step sizes that suit scaled features.
+START = {"local_steps": 10, "local_lr": 0.1, "lr": 0.1, "eta": 1.0}
 TRUTH = {"true": True, "false": False}
 
 
@@ -46,10 +52,13 @@ def spelled(name: str) -> str:
     return option_name(name) if name in COMMON else f"--set {name}="
 
 
-def build_all(names: Sequence[str], settings: Settings) -> dict[str, Algorithm]:
+def build_all(
+    names: Sequence[str], settings: Settings, tuning: bool = False
+) -> dict[str, Algorithm]:
     """The algorithms, each with those of the given numbers that it has fields for.
 
-    A number that none of them has is an error.
+    A number that none of them has is an error, and so is one that is missing; with `tuning`, those
+    that are to be found start from a usual value.
     """
     with about("--algorithm" if len(names) == 1 else "--algorithms", ",".join(names)):
         classes = {name: _class(name) for name in names}
@@ -63,10 +72,12 @@ def build_all(names: Sequence[str], settings: Settings) -> dict[str, Algorithm]:
                 for label, cls in classes.items()
             )
             raise CompositeFLError(f"{_as_given(name, value)} is not an option here: {have}")
-    return {name: _build(name, cls, given) for name, cls in classes.items()}
+    return {name: _build(name, cls, given, tuning) for name, cls in classes.items()}
 
 
 def _class(name: str) -> type[Algorithm]:
+    if ":" in name:
+        return own(name, Algorithm)
     if name not in ALGORITHMS:
         raise unknown_name("algorithm", name, ALGORITHMS)
     return ALGORITHMS[name]
@@ -84,11 +95,26 @@ def _given(settings: Settings) -> dict[str, Any]:
     return given
 
 
-def _build(name: str, cls: type[Algorithm], given: dict[str, Any]) -> Algorithm:
+def own(reference: str, kind: type | None = None, factory: bool = False) -> Any:
+    """What "module:name" names; modules are looked for in the current folder too."""
+    with_current_folder()
+    return resolve(reference, kind, factory=factory)
+
+
+def with_current_folder() -> None:
+    """Let modules of the current folder be imported, as `python` does and a program does not."""
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.append(here)  # last: a file here must not hide an installed package
+
+
+def _build(name: str, cls: type[Algorithm], given: dict[str, Any], tuning: bool) -> Algorithm:
     known = hyperparameters(cls)
+    if tuning:
+        given = {n: START[n] for n in required(cls) if n in TUNED and n in START} | given
     missing = [field for field in required(cls) if field not in given]
     if missing:
-        raise CompositeFLError(f"{name} needs {', '.join(map(spelled, missing))}")
+        raise CompositeFLError(f"{name} needs {_needs(name, missing, given)}")
     values = {
         field: convert(_as_given(field, value), value, known[field])
         for field, value in given.items()
@@ -96,6 +122,19 @@ def _build(name: str, cls: type[Algorithm], given: dict[str, Any]) -> Algorithm:
     }
     with _set_by_name(cls):
         return cls(**values)
+
+
+def _needs(name: str, missing: list[str], given: dict[str, Any]) -> str:
+    """The numbers that are missing, with values to start from where there are usual ones."""
+    text = ", ".join(map(spelled, missing))
+    if not all(field in START for field in missing):
+        return text
+    text += f"; for example {' '.join(_as_given(field, START[field]) for field in missing)}"
+    if any(field in TUNED for field in missing):
+        fixed = [field for field in missing if field not in TUNED]
+        words = "".join(f" {_as_given(field, START[field])}" for field in fixed)
+        text += f". To find good step sizes: compositefl tune --algorithms {name}{words} ..."
+    return text
 
 
 @contextmanager

@@ -1,121 +1,78 @@
-"""The problem of a command line: data, clients, model and regulariser."""
+"""The problem of a command line: data, model and regulariser."""
 
 import inspect
-from collections.abc import Sequence
+import math
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from compositefl import models
-from compositefl.cli.methods import convert, split_pair
-from compositefl.cli.settings import Settings, option_name
+from compositefl.cli.methods import convert, own, split_pair, with_current_folder
+from compositefl.cli.settings import Settings
+from compositefl.cli.sources import ANY, Source, load_source
 from compositefl.cli.wording import about
 from compositefl.core.errors import CompositeFLError, unknown_name
+from compositefl.core.resolve import require_kind
 from compositefl.core.trees import named_leaves
-from compositefl.data import DATASETS, load
-from compositefl.data.partition import PARTITIONS, Partition
 from compositefl.problem import Problem
-from compositefl.regularizers import ByName, Regularizer, Zero, parse
-
-ANY = (bool, int, float, str)
-SHAPE_OPTIONS = ("alpha", "beta")  # of a partition, besides the number of clients and the seed
+from compositefl.regularizers import REGULARIZERS, ByName, Regularizer, Zero, parse
 
 
-def build_problem(settings: Settings) -> Problem:
+def build_problem(settings: Settings) -> tuple[Problem, Source]:
     """Load the data, spread it over the clients and put the model on it."""
-    if settings.dataset not in DATASETS:
-        raise unknown_name("dataset", settings.dataset, DATASETS)
-    name = _partition_name(settings)
-    options = _partition_options(name, settings)
-    if settings.model not in models.MODELS:
+    if ":" not in settings.model and settings.model not in models.MODELS:
         raise unknown_name("model", settings.model, models.MODELS)
-    if name == "synthetic":
-        with about("--dataset", "synthetic"):
-            clients = PARTITIONS[name][0](**options)
-        test, classes = None, int(options.get("classes", 10))
-    else:
-        data = load(settings.dataset, settings.data_folder)
-        clients = _spread(name, data.train, options, settings)
-        test, classes = data.test, data.classes
-    model = _build_model(settings, clients, classes)
-    return model.problem(clients, test=test, seed=settings.seed)
+    options = _model_options(settings)
+    source = load_source(settings)
+    model = _build_model(settings, options, source)
+    return model.problem(source.clients, test=source.test, seed=settings.seed), source
 
 
-def _partition_name(settings: Settings) -> str:
-    own = settings.dataset == "synthetic"  # this data comes client by client
-    name = settings.partition or ("synthetic" if own else "label")
-    if name not in PARTITIONS:
-        raise unknown_name("partition", name, PARTITIONS)
-    if own != (name == "synthetic"):
-        raise CompositeFLError(
-            f"--partition {name} does not go with --dataset {settings.dataset}: "
-            "the dataset synthetic has the partition synthetic, and no other dataset has it"
-        )
-    return name
+def _model_options(settings: Settings) -> dict[str, Any]:
+    """--hidden, --activation and the pairs of --model-option."""
+    options: dict[str, Any] = {}
+    if settings.hidden is not None:
+        options["hidden"] = _widths(settings.hidden)
+    if settings.activation is not None:
+        options["activation"] = settings.activation
+    for pair in settings.model_option or []:
+        name, value = split_pair("--model-option", pair)
+        if name in options:
+            raise CompositeFLError(f"--model-option {pair}: {name} is given twice")
+        is_widths = name == "hidden"
+        options[name] = _widths(value) if is_widths else convert("", value, ANY)
+    return options
 
 
-def _partition_options(name: str, settings: Settings) -> dict[str, Any]:
-    """Keyword arguments of the partition; refuses what it does not take."""
-    takes = inspect.signature(PARTITIONS[name][0]).parameters
-    options: dict[str, Any] = {"clients": settings.clients}
-    if "seed" in takes:
-        options["seed"] = settings.seed
-    for option in SHAPE_OPTIONS:
-        value = getattr(settings, option)
-        if value is not None and option not in takes:
-            others = [
-                n for n, (f, _) in PARTITIONS.items() if option in inspect.signature(f).parameters
-            ]
-            raise CompositeFLError(
-                f"--{option} {value}: the partition {name} has no {option}; "
-                f"those that have one: {', '.join(others)}"
-            )
-        if value is not None:
-            options[option] = value
-        elif option in takes and takes[option].default is inspect.Parameter.empty:
-            raise CompositeFLError(f"--partition {name} needs --{option}")
-    return options | _data_options(name, takes, options, settings)
-
-
-def _data_options(name: str, takes: Any, taken: Any, settings: Settings) -> dict[str, Any]:
-    """The pairs of --data-option, which only data made on the spot has."""
-    found: dict[str, Any] = {}
-    allowed = [o for o in takes if o not in taken and o not in SHAPE_OPTIONS]
-    for pair in settings.data_option or []:
-        if name != "synthetic":
-            raise CompositeFLError(
-                f"--data-option {pair}: the dataset {settings.dataset} has no options"
-            )
-        option, value = split_pair("--data-option", pair)
-        if option not in allowed:
-            raise CompositeFLError(f"--data-option {pair}: there are {', '.join(allowed)}")
-        found[option] = convert(f"--data-option {pair}", value, ANY)
-    return found
-
-
-def _spread(name: str, train: Any, options: dict[str, Any], settings: Settings) -> Partition:
-    try:
-        return PARTITIONS[name][0](train, **options)
-    except CompositeFLError as error:
-        given = [f"{option_name(o)} {v}" for o, v in options.items() if o != "seed"]
-        raise CompositeFLError(f"--partition {name} {' '.join(given)}: {error}") from error
-
-
-def _build_model(settings: Settings, clients: Sequence[Any], classes: int) -> models.Model:
-    hidden = None if settings.hidden is None else _widths(settings.hidden)
-    given = [f"--model {settings.model}"]
-    given += [f"--hidden {settings.hidden}"] if hidden is not None else []
+def _build_model(settings: Settings, options: dict[str, Any], source: Source) -> models.Model:
+    shape = tuple(source.clients[0].x.shape[1:])
+    given: list[str] = []
+    given += [f"--hidden {settings.hidden}"] if settings.hidden is not None else []
     given += [f"--activation {settings.activation}"] if settings.activation is not None else []
-    try:
+    given += [f"--model-option {pair}" for pair in settings.model_option or []]
+    with about("--model", " ".join([settings.model, *given])):
+        if ":" in settings.model:
+            return _own_model(settings.model, shape, source.classes, options)
+        if source.classes is None and settings.model not in models.REGRESSION:
+            raise CompositeFLError("it needs class labels, and the data has numbers to predict")
         return models.build(
-            settings.model,
-            input_shape=clients[0].x.shape[1:],
-            classes=classes,
-            hidden=hidden,
-            activation=settings.activation,
+            settings.model, input_shape=shape, classes=source.classes or 2, **options
         )
-    except CompositeFLError as error:
-        raise CompositeFLError(f"{' '.join(given)}: {error}") from error
+
+
+def _own_model(
+    reference: str, shape: tuple[int, ...], classes: int | None, options: dict[str, Any]
+) -> models.Model:
+    """What a function of the user's returns: it is told what it asks for of the data."""
+    make = own(reference, models.Model, factory=True)
+    of_data = {"input_shape": shape, "features": math.prod(shape), "classes": classes}
+    takes = inspect.signature(make).parameters
+    values = {name: value for name, value in of_data.items() if name in takes} | options
+    try:
+        inspect.signature(make).bind(**values)
+    except TypeError as error:
+        raise CompositeFLError(f"{error}; it takes {', '.join(takes) or 'nothing'}") from error
+    return require_kind(reference, make(**values), models.Model)
 
 
 def _widths(text: str) -> tuple[int, ...]:
@@ -130,12 +87,18 @@ def _widths(text: str) -> tuple[int, ...]:
 def build_regularizer(settings: Settings) -> Regularizer:
     """phi, without a weight on the --unpenalized parameters."""
     with about("--regularizer", settings.regularizer):
-        phi = parse(settings.regularizer)
+        phi = _parse(settings.regularizer)
     if not settings.unpenalized:
         return phi
     if isinstance(phi, Zero):
         raise CompositeFLError("--unpenalized needs a --regularizer to leave out")
     return ByName({**{pattern: Zero() for pattern in settings.unpenalized}, "*": phi})
+
+
+def _parse(text: str) -> Regularizer:
+    if text.count(":") and text.partition(":")[0] not in REGULARIZERS:
+        with_current_folder()
+    return parse(text)
 
 
 def check_patterns(settings: Settings, params: Any) -> None:
@@ -164,4 +127,11 @@ def checkpoint_of(settings: Settings, name: str, several: bool) -> Path | None:
     if settings.checkpoint is None:
         return None
     path = Path(settings.checkpoint)
-    return path.with_name(f"{path.stem}-{name}{path.suffix}") if several else path
+    if not several:
+        return path
+    return path.with_name(f"{path.stem}-{file_name(name)}{path.suffix}")
+
+
+def file_name(name: str) -> str:
+    """The name of a method in the names of files: mypkg:Method -> mypkg.Method."""
+    return name.replace(":", ".")

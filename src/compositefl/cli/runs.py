@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
+import numpy as np
 import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -22,9 +23,11 @@ from compositefl.cli.problems import (
     build_regularizer,
     check_patterns,
     checkpoint_of,
+    file_name,
     participation,
 )
 from compositefl.cli.settings import Settings
+from compositefl.cli.sources import Source, summary
 from compositefl.cli.tables import print_table
 from compositefl.cli.wording import plain_warnings, say
 from compositefl.core.component import replace
@@ -34,7 +37,7 @@ from compositefl.solve._minimize import theory_steps
 from compositefl.solve.options import Options
 from compositefl.solve.result import Result, named_arrays
 
-DONE, DIVERGED, INTERRUPTED = 0, 1, 130  # exit codes
+DONE, ENDED_BADLY, INTERRUPTED = 0, 1, 130  # exit codes
 
 
 @dataclass(frozen=True)
@@ -48,29 +51,38 @@ class Plan:
     eval_gamma: float
     out: Path | None
     title: str  # of the plot
+    source: Source
 
 
-def make_plan(settings: Settings, names: Sequence[str], out: Path | None, overwrite: bool) -> Plan:
+def make_plan(
+    settings: Settings,
+    names: Sequence[str],
+    out: Path | None,
+    overwrite: bool,
+    tuning: bool = False,
+) -> Plan:
     """Check everything that can be checked before the first round; touches no file."""
     regularizer = build_regularizer(settings)
     algorithms = {
         name: replace(algorithm, regularizer=regularizer)
-        for name, algorithm in build_all(names, settings).items()
+        for name, algorithm in build_all(names, settings, tuning).items()
     }
     for algorithm in algorithms.values():
         check(algorithm)
     states = _checkpoints(settings, names)
     if out is not None:
-        check_folder(out, overwrite, states)
+        check_folder(out, overwrite, states, settings.resume)
     gamma = common_gamma(settings, list(algorithms.values()))
     options = Options(**_options(settings, gamma))
-    problem = build_problem(settings)  # last: it may have to download
+    problem, source = build_problem(settings)  # last: it may have to download
     check_patterns(settings, problem.params)
     for name, algorithm in algorithms.items():
         algorithms[name] = theory_steps(problem, algorithm, options, None)
         options.check(problem, algorithms[name])
-    title = _title(settings, list(algorithms.values()))
-    return Plan(settings, problem, regularizer, algorithms, gamma, out, title)
+    if settings.data is not None and not settings.quiet:
+        say(summary(source))
+    title = _title(settings, source, list(algorithms.values()))
+    return Plan(settings, problem, regularizer, algorithms, gamma, out, title, source)
 
 
 def _options(settings: Settings, eval_gamma: float) -> dict[str, Any]:
@@ -80,8 +92,8 @@ def _options(settings: Settings, eval_gamma: float) -> dict[str, Any]:
     return options | {"eval_gamma": eval_gamma, "participation": participation(settings)}
 
 
-def _title(settings: Settings, algorithms: list[Algorithm]) -> str:
-    words = [settings.dataset, f"{settings.clients} clients", settings.model]
+def _title(settings: Settings, source: Source, algorithms: list[Algorithm]) -> str:
+    words = [source.name, f"{len(source.clients)} clients", settings.model]
     words.insert(1, f"partition {settings.partition}" if settings.partition else "")
     words.append(settings.regularizer if settings.regularizer != "zero" else "")
     where = ", ".join(word for word in words if word)
@@ -139,7 +151,10 @@ def tune_plan(plan: Plan, budget: int, metric: str) -> int:
     for _, row in best.iterrows():
         out.add_row(*(_cell(value) for value in row))
     print_table(out)
-    return DONE
+    failed = [row["method"] for _, row in best.iterrows() if not np.isfinite(row[metric])]
+    if failed:
+        say(f"warning: {', '.join(failed)}: every run diverged; start from smaller step sizes")
+    return ENDED_BADLY if failed else DONE
 
 
 def _cell(value: Any) -> str:
@@ -156,8 +171,8 @@ def _run(plan: Plan) -> tuple[dict[str, Result], int]:
             result = results[name] = _minimize(plan, name, algorithm)
         if len(plan.algorithms) > 1 and not plan.settings.quiet:
             say(f"{name}: {result.rounds} rounds, psi {result.history['psi'].iloc[-1]:.5g}")
-        if any(result.diverged):
-            code = DIVERGED
+        if getattr(result, "ended_badly", False) or any(r > 0 for r in result.diverged):
+            code = ENDED_BADLY
         if result.stopped == "interrupted":
             say(f"interrupted: {name} stopped after round {result.rounds}")
             return results, INTERRUPTED
@@ -180,7 +195,10 @@ def _minimize(plan: Plan, name: str, algorithm: Algorithm) -> Result:
 
 def histories(plan: Plan, results: dict[str, Result]) -> dict[str, pd.DataFrame]:
     """The histories under the names of the classes, as plots and tables show them."""
-    return {type(plan.algorithms[name]).__name__: r.history for name, r in results.items()}
+    labels = {name: type(plan.algorithms[name]).__name__ for name in results}
+    if len(set(labels.values())) < len(labels):  # one's own class with a name of the library's
+        labels = {name: name for name in results}
+    return {labels[name]: result.history for name, result in results.items()}
 
 
 def _footnote(plan: Plan, results: dict[str, Result]) -> str:
@@ -196,7 +214,7 @@ def _write(folder: Path, plan: Plan, results: dict[str, Result], command: str) -
     parts = []
     about: dict[str, Any] = {}
     for name, result in results.items():
-        model = "model.safetensors" if single else f"model-{name}.safetensors"
+        model = "model.safetensors" if single else f"model-{file_name(name)}.safetensors"
         (folder / model).write_bytes(save(named_arrays(result.params)))
         history = result.history
         parts.append(history if single else history.assign(algorithm=name))
@@ -210,6 +228,7 @@ def _write(folder: Path, plan: Plan, results: dict[str, Result], command: str) -
         MARK: cfl.__version__,
         "command": shlex.join(words),
         "options": asdict(plan.settings),
+        **({"data": plan.source.about} if plan.source.about else {}),
         "runs": about,
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")

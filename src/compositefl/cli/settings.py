@@ -1,4 +1,4 @@
-"""The options of `run` and `compare`, written once: a dataclass whose fields become options."""
+"""The options of `run`, `compare` and `tune`: a dataclass whose fields become options."""
 
 import dataclasses
 import inspect
@@ -7,9 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
+from compositefl.solve.options import OptionField, options_fields
+
 LARGEST_SEED = 2**32 - 1
 OTHER_NAMES = {"extra": "--set"}  # of fields whose option has another name
-NOT_REPEATED = ("checkpoint", "resume", "quiet")  # they say where a run goes, not what it is
+# They say where a run goes, not what it is.
+NOT_REPEATED = ("checkpoint", "resume", "quiet", "devices", "client_block")
 
 # Hyper-parameters with an option of their own; any other is reached by --set.
 COMMON = ("gamma", "local_steps", "local_lr", "server_lr", "lr", "composite")
@@ -60,14 +63,61 @@ def _text(panel: str, text: str, metavar: str, *names: str) -> Any:
     return _option(panel, text, *names, metavar=metavar)
 
 
+def option_name(field: str) -> str:
+    """The option of a field: local_lr -> --local-lr."""
+    return OTHER_NAMES.get(field, "--" + field.replace("_", "-"))
+
+
 PROBLEM, METHOD, RUN = "Problem", "Numbers of the algorithm", "Run"
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """What is solved, with which numbers, and how long. None: not given."""
+def _run_option(field: OptionField) -> tuple[str, Any, Any]:
+    """A field of `Options` as (name, annotated type, default) of a field of `Settings`."""
+    default = DEFAULTS.get(field.name, field.default)
+    text = TEXTS.get(field.name, field.help)
+    if default is not None and default is not False:
+        text = f"{text[:-1]}; default {default}."
+    kinds = [kind for kind in field.types if kind is not None]
+    kind: Any = kinds[0] | None if default is None else kinds[0]
+    if kinds == [bool]:
+        option = _option(RUN, text, option_name(field.name))
+    elif kinds == [int]:
+        option = _whole(RUN, text, seed_number if field.name == "seed" else whole)
+    elif kinds == [float]:
+        option = _number(RUN, text)
+    else:  # words, or a number whose type says what it is: the text goes on as it stands
+        kind, default = (str | None, None) if default is None else (str, str(default))
+        option = _text(RUN, text, METAVARS.get(field.name, "NAME"))
+    return field.name, Annotated[kind, option], default
 
-    dataset: Annotated[str, _text(PROBLEM, "Dataset; default digits.", "NAME")] = "digits"
+
+# Where the command line differs from `minimize`.
+DEFAULTS: dict[str, Any] = {"rounds": 100, "eval_gamma": None}
+TEXTS = {
+    "eval_gamma": "Prox parameter of the residual; default the algorithm's gamma, else 1.",
+    "checkpoint": "File for all state (compare: one per method).",
+}
+METAVARS = {"participation": "NUMBER", "checkpoint": "FILE"}
+ELSEWHERE = ("progress",)  # --quiet turns it off
+
+RunSettings: Any = dataclasses.make_dataclass(
+    "RunSettings",
+    [_run_option(f) for f in options_fields().values() if f.name not in ELSEWHERE],
+    frozen=True,
+    kw_only=True,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings(RunSettings):
+    """What is solved, with which numbers, and how long. None: not given.
+
+    The options of a run are those of `solve.options.Options`; the others stand here.
+    """
+
+    dataset: Annotated[
+        str | None, _text(PROBLEM, "Dataset, or MODULE:NAME of your own; default digits.", "NAME")
+    ] = None
     data_folder: Annotated[
         str | None, _text(PROBLEM, "Folder that holds the dataset's files.", "DIR")
     ] = None
@@ -75,23 +125,53 @@ class Settings:
         list[str] | None,
         _text(PROBLEM, "Of the dataset synthetic, e.g. classes=2. Repeatable.", "NAME=VALUE"),
     ] = None
-    model: Annotated[str, _text(PROBLEM, "Model; default mlp.", "NAME")] = "mlp"
+    data: Annotated[
+        str | None,
+        _text(PROBLEM, "Your own table instead of a dataset: CSV, Parquet or NPZ.", "FILE"),
+    ] = None
+    target: Annotated[str | None, _text(PROBLEM, "Column of the table to predict.", "COLUMN")] = (
+        None
+    )
+    site: Annotated[
+        str | None,
+        _text(PROBLEM, "Column that says whose a row is; default: see --partition.", "COLUMN"),
+    ] = None
+    drop: Annotated[
+        list[str] | None, _text(PROBLEM, "Column that is no feature. Repeatable.", "COLUMN")
+    ] = None
+    test: Annotated[
+        str | None, _text(PROBLEM, "Table of the same columns to measure accuracy on.", "FILE")
+    ] = None
+    model: Annotated[
+        str, _text(PROBLEM, "Model, or MODULE:NAME of your own; default mlp.", "NAME")
+    ] = "mlp"
     hidden: Annotated[
         str | None, _text(PROBLEM, "Hidden widths of the mlp, e.g. 32 or 64,32.", "INT,...")
     ] = None
     activation: Annotated[
         str | None, _text(PROBLEM, "Activation of the mlp; default sigmoid.", "NAME")
     ] = None
-    partition: Annotated[
-        str | None, _text(PROBLEM, "How samples are spread over clients; default label.", "NAME")
+    model_option: Annotated[
+        list[str] | None,
+        _text(PROBLEM, "Another option of the model, e.g. loss=squared. Repeatable.", "NAME=VALUE"),
     ] = None
-    clients: Annotated[int, _whole(PROBLEM, "Number of clients; default 20.")] = 20
+    partition: Annotated[
+        str | None,
+        _text(PROBLEM, "How samples go to clients; default label, for tables iid.", "NAME"),
+    ] = None
+    clients: Annotated[int | None, _whole(PROBLEM, "Number of clients; default 20.")] = None
     alpha: Annotated[
         float | None, _number(PROBLEM, "Of the partitions dirichlet, quantity, synthetic.")
     ] = None
     beta: Annotated[float | None, _number(PROBLEM, "Of the partition synthetic.")] = None
     regularizer: Annotated[
-        str, _text(PROBLEM, "NAME:NUMBERS, e.g. elastic-net:0.001,0.01; default zero.", "SPEC")
+        str,
+        _text(
+            PROBLEM,
+            "NAME:NUMBERS, e.g. elastic-net:0.001,0.01, or MODULE:NAME:NUMBERS of your own; "
+            "default zero.",
+            "SPEC",
+        ),
     ] = "zero"
     unpenalized: Annotated[
         list[str] | None,
@@ -122,47 +202,7 @@ class Settings:
         _text(METHOD, "Any other number of the algorithm. Repeatable.", "NAME=VALUE", "--set"),
     ] = None
 
-    rounds: Annotated[int, _whole(RUN, "Rounds; default 100.")] = 100
-    batch_size: Annotated[
-        int | None, _whole(RUN, "Samples of a local gradient; default all of the client's.")
-    ] = None
-    participation: Annotated[
-        str, _text(RUN, "Clients in a round: a share (0.5) or a number (5); default 1.0.", "NUMBER")
-    ] = "1.0"
-    replacement: Annotated[
-        bool, _option(RUN, "Draw the clients of a round with replacement.", "--replacement")
-    ] = False
-    dropout: Annotated[float, _number(RUN, "Probability that an upload is lost; default 0.")] = 0.0
-    stragglers: Annotated[
-        float, _number(RUN, "Probability that a client stops before its last step; default 0.")
-    ] = 0.0
-    weights: Annotated[
-        str, _text(RUN, "Weight of a client: uniform or size; default uniform.", "NAME")
-    ] = "uniform"
-    dtype: Annotated[str, _text(RUN, "float32 or float64; default float32.", "NAME")] = "float32"
-    seed: Annotated[
-        int,
-        _whole(RUN, "Of the data, the start and all sampling; default 0.", seed_number),
-    ] = 0
     trials: Annotated[int, _whole(RUN, "Independent runs side by side; default 1.")] = 1
-    eval_every: Annotated[
-        int | None, _whole(RUN, "Rounds between two rows of the history; default about 50 rows.")
-    ] = None
-    eval_gamma: Annotated[
-        float | None,
-        _number(
-            RUN,
-            "Prox parameter of the residual; default the algorithm's gamma, else 1 or half of "
-            "1/rho.",
-        ),
-    ] = None
-    tolerance: Annotated[
-        float | None, _number(RUN, "Stop when the norm of the natural residual is below.")
-    ] = None
-    checkpoint: Annotated[
-        str | None, _text(RUN, "File for all state (compare: one a method).", "FILE")
-    ] = None
-    resume: Annotated[bool, _option(RUN, "Go on from the checkpoint.", "--resume")] = False
     quiet: Annotated[bool, _option(RUN, "Print errors and warnings only.", "--quiet")] = False
 
     def arguments(self) -> list[str]:
@@ -178,11 +218,6 @@ class Settings:
             for item in value if isinstance(value, list) else [value]:
                 words += [option_name(field.name), str(item)]
         return words
-
-
-def option_name(field: str) -> str:
-    """The option of a field: local_lr -> --local-lr."""
-    return OTHER_NAMES.get(field, "--" + field.replace("_", "-"))
 
 
 def with_settings(command: Callable[..., int]) -> Callable[..., int]:

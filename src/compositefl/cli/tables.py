@@ -5,15 +5,16 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
+TERMINAL = 80  # columns
 WIDE = 1000  # columns of a pipe: nothing is wrapped there
 
 
-def print_table(table: Table) -> None:
-    """Print for whoever reads stdout."""
+def print_table(table: Table, width: int = WIDE) -> None:
+    """Print for whoever reads stdout; `width`: the columns of a pipe or a file."""
     if sys.stdout.isatty():
         Console().print(table)
         return
-    console = Console(width=WIDE, color_system=None)
+    console = Console(width=width, color_system=None)
     table.box = None
     table.pad_edge = False
     for column in table.columns:

@@ -13,10 +13,13 @@ from compositefl.core.errors import CompositeFLError
 
 # Words of the library that read differently on the command line.
 WORDING = {
-    "resume=True": "--resume",
-    "composite=": "--composite ",
-    "folder=": "--data-folder",
-    "local_lr*server_lr*local_steps=": "--local-lr * --server-lr * --local-steps = ",
+    r"resume=True": "--resume",
+    r"composite=": "--composite ",
+    r"folder=(?=\S)": "--data-folder ",
+    r"folder=": "--data-folder",
+    r"local_lr\*server_lr\*local_steps=": "--local-lr * --server-lr * --local-steps = ",
+    r"leaf '([^']*)'(.*); use ByName.*": r"leaf '\1'\2; leave it out with --unpenalized '\1'",
+    r"or leave (it|them) out": r"or leave \1 out with --drop",
 }
 
 
@@ -25,9 +28,34 @@ def say(text: str) -> None:
     print(" ".join(text.split()), file=sys.stderr, flush=True)
 
 
-def as_options(message: str) -> str:
+def as_options(error: CompositeFLError) -> str:
     """The library's "local_lr=-1 must be ..." as "--local-lr -1 must be ..."."""
-    known = {field.name for field in dataclasses.fields(Settings)}
+    message = str(error)
+    named = _by_field(error, message)
+    message = _by_pattern(message) if named is None else named
+    for word, here in WORDING.items():
+        message = re.sub(word, here, message)
+    return message
+
+
+def _known() -> set[str]:
+    return {field.name for field in dataclasses.fields(Settings)}
+
+
+def _by_field(error: CompositeFLError, message: str) -> str | None:
+    """The message with the option for the parameter that the error carries; None without one."""
+    name, value = getattr(error, "parameter", None), getattr(error, "value", None)
+    if name not in _known() or not message.startswith(f"{name}="):
+        return None
+    option = option_name(name) if isinstance(value, bool) else f"{option_name(name)} {value}"
+    for form in (str(value), repr(value)):
+        if message.startswith(f"{name}={form}"):
+            return option + message.removeprefix(f"{name}={form}")
+    return None
+
+
+def _by_pattern(message: str) -> str:
+    known = _known()
 
     def option(found: re.Match[str]) -> str:
         if found[1] not in known:
@@ -38,18 +66,24 @@ def as_options(message: str) -> str:
         message = re.sub(r"(\w+)=(True)?", option, numbers[0]) + message[numbers.end() :]
     if (name := re.match(r"unknown (\w+) '([^']*)'", message)) and name[1] in known:
         message = f"{option_name(name[1])} {name[2]}: {message}"
-    for word, here in WORDING.items():
-        message = message.replace(word, here)
     return message
 
 
 @contextmanager
-def about(option: str, value: Any) -> Iterator[None]:
-    """Put the option and its value before an error that does not name them."""
+def about(option: str, value: Any = None) -> Iterator[None]:
+    """Put the option and its value before an error that does not name them.
+
+    Without a value: before an error that begins with it, such as a file.
+    """
     try:
         yield
     except CompositeFLError as error:
-        raise CompositeFLError(f"{option} {value}: {error}") from error
+        text = str(error)
+        if value is not None:
+            quoted = f"'{value}'"
+            known = text.startswith(quoted)
+            text = f"{value}{text.removeprefix(quoted)}" if known else f"{value}: {text}"
+        raise CompositeFLError(f"{option} {text}") from error
 
 
 @contextmanager

@@ -1,11 +1,12 @@
 """Errors that say what was given, what is allowed and, for names, which one was probably meant."""
 
 import difflib
+import math
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jax
-import numpy as np
+if TYPE_CHECKING:  # the command line prints its help without loading NumPy and JAX
+    import numpy as np
 
 
 class CompositeFLError(ValueError):
@@ -36,6 +37,9 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> CompositeFLError
 
 def is_concrete(value: Any) -> bool:
     """True for a number, of Python, NumPy or JAX. Tracers of jit and vmap pass unchecked."""
+    import jax
+    import numpy as np
+
     if isinstance(value, (bool, jax.core.Tracer)):
         return False
     if isinstance(value, (int, float)):
@@ -45,8 +49,11 @@ def is_concrete(value: Any) -> bool:
     )
 
 
-def _numbers(name: str, value: Any, wanted: str = "a number") -> np.ndarray | None:
+def _numbers(name: str, value: Any, wanted: str = "a number") -> "np.ndarray | None":
     """The numbers in `value`, None for a tracer; anything else is refused."""
+    import jax
+    import numpy as np
+
     if isinstance(value, jax.core.Tracer):
         return None
     array = np.asarray(value)
@@ -61,8 +68,10 @@ def wrong_value(name: str, value: Any, wanted: str, shown: str | None = None) ->
     return CompositeFLError(message, parameter=name, value=value)
 
 
-def require_that(name: str, value: Any, good: np.ndarray, wanted: str) -> None:
+def require_that(name: str, value: Any, good: "np.ndarray", wanted: str) -> None:
     """Refuse a number that is not good, or the first such entry of an array."""
+    import numpy as np
+
     if np.all(good):
         return
     if np.ndim(value) == 0:
@@ -79,7 +88,7 @@ def require_positive(**values: Any) -> None:
     for name, value in values.items():
         numbers = _numbers(name, value)
         if numbers is not None:
-            good = (numbers > 0) & np.isfinite(numbers)
+            good = (numbers > 0) & (numbers < math.inf)
             require_that(name, value, good, "a finite number > 0")
 
 
@@ -88,7 +97,7 @@ def require_nonnegative(**values: Any) -> None:
     for name, value in values.items():
         numbers = _numbers(name, value)
         if numbers is not None:
-            good = (numbers >= 0) & np.isfinite(numbers)
+            good = (numbers >= 0) & (numbers < math.inf)
             require_that(name, value, good, "a finite number >= 0")
 
 
@@ -97,7 +106,7 @@ def require_integer(minimum: int = 1, **values: Any) -> None:
     wanted = f"a whole number >= {minimum}"
     for name, value in values.items():
         numbers = _numbers(name, value, wanted)
-        if numbers is not None and not np.all((numbers >= minimum) & (numbers % 1 == 0)):
+        if numbers is not None and not ((numbers >= minimum) & (numbers % 1 == 0)).all():
             raise wrong_value(name, value, wanted)
 
 
@@ -105,5 +114,5 @@ def require_share(**values: Any) -> None:
     """Refuse numbers outside (0, 1]."""
     for name, value in values.items():
         numbers = _numbers(name, value)
-        if numbers is not None and not np.all((numbers > 0) & (numbers <= 1)):
+        if numbers is not None and not ((numbers > 0) & (numbers <= 1)).all():
             raise wrong_value(name, value, "in (0, 1]")

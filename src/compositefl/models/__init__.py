@@ -10,18 +10,21 @@ from compositefl.models.layers import ACTIVATIONS
 from compositefl.models.vision import mobilenet_v3_small, resnet18
 from compositefl.models.zoo import (
     MODELS,
+    REGRESSION,
     build,
     cnn_fedcanon,
     cnn_zhang,
     linear_regression,
     logistic_regression,
     mlp,
+    model_options,
     multinomial,
 )
 
 __all__ = [
     "ACTIVATIONS",
     "MODELS",
+    "REGRESSION",
     "Model",
     "build",
     "cnn_fedcanon",
@@ -31,6 +34,7 @@ __all__ = [
     "logistic_regression",
     "mlp",
     "mobilenet_v3_small",
+    "model_options",
     "multinomial",
     "resnet18",
     "to_torch",

@@ -4,9 +4,10 @@ Linear, logistic and multinomial regression are convex and start at zero. The sa
 the same model.
 """
 
+import inspect
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 from compositefl.core.errors import CompositeFLError, require_integer, unknown_name
 from compositefl.models.base import (
@@ -28,6 +29,9 @@ from compositefl.models.layers import (
     check_activation,
     initial_scale,
 )
+from compositefl.models.vision import mobilenet_v3_small, resnet18
+
+Shape: TypeAlias = tuple[int, ...]
 
 
 def linear_regression(features: int, intercept: bool = False) -> Model:
@@ -113,49 +117,103 @@ def _dense(units: int) -> tuple[Any, ...]:
     return Dense(units, initial_scale("relu")), Activation("relu")
 
 
-MODELS = {
-    "linear": "linear regression, squared loss",
-    "logistic": "binary logistic regression",
-    "multinomial": "multinomial logistic regression, a linear map with cross-entropy",
-    "mlp": "dense network; hidden= widths, activation= function",
-    "cnn-zhang": "convolutional network for 28x28 images, 112,394 parameters",
-    "cnn-fedcanon": "convolutional network for 28x28 or 32x32x3 images, 268,362 or more parameters",
-}
+def _linear(shape: Shape, classes: int, *, intercept: bool = False) -> Model:
+    return linear_regression(math.prod(shape), intercept)
 
 
-def build(
-    name: str,
-    *,
-    input_shape: Sequence[int],
+def _logistic(shape: Shape, classes: int, *, intercept: bool = False) -> Model:
+    if classes != 2:
+        raise CompositeFLError(
+            f"model 'logistic' has 2 classes, the data {classes}; use 'multinomial'"
+        )
+    return logistic_regression(math.prod(shape), intercept)
+
+
+def _multinomial(shape: Shape, classes: int, *, intercept: bool = True) -> Model:
+    return multinomial(math.prod(shape), classes, intercept)
+
+
+def _mlp(
+    shape: Shape,
     classes: int,
-    hidden: Sequence[int] | None = None,
-    activation: str | None = None,
+    *,
+    hidden: Sequence[int] = (32,),
+    activation: str = "sigmoid",
+    loss: str = "cross-entropy",
 ) -> Model:
-    """A model of `MODELS` for samples of `input_shape`. By default mlp has 32 sigmoid units."""
+    return mlp((math.prod(shape), *hidden, classes), activation, loss)
+
+
+def _cnn_zhang(shape: Shape, classes: int) -> Model:
+    _require_images("cnn-zhang", shape, ((28, 28, 1),), classes, 10)
+    return cnn_zhang()
+
+
+def _cnn_fedcanon(shape: Shape, classes: int) -> Model:
+    _require_images("cnn-fedcanon", shape, ((28, 28, 1), (32, 32, 3)), classes, 10)
+    return cnn_fedcanon(shape[-1])
+
+
+def _mobilenet_v3_small(shape: Shape, classes: int) -> Model:
+    _require_images("mobilenet-v3-small", shape, ((32, 32, 3),))
+    return mobilenet_v3_small(classes)
+
+
+def _resnet18(shape: Shape, classes: int) -> Model:
+    _require_images("resnet18", shape, ((28, 28, 1), (32, 32, 3)))
+    return resnet18(classes, shape[-1])
+
+
+def _require_images(
+    name: str,
+    shape: Shape,
+    allowed: Sequence[Shape],
+    classes: int | None = None,
+    wanted: int | None = None,
+) -> None:
+    if shape in allowed and classes == wanted:
+        return
+    shapes = " or ".join("x".join(map(str, s)) for s in allowed)
+    takes = f"{shapes} inputs" + (f" and {wanted} classes" if wanted else "")
+    has = f"shape {shape}" + (f" and {classes} classes" if wanted else "")
+    raise CompositeFLError(f"model '{name}' takes {takes}, the data has {has}")
+
+
+# name: (how to make it for samples of a shape and a number of classes, what it is)
+_BUILDERS: dict[str, tuple[Callable[..., Model], str]] = {
+    "linear": (_linear, "linear regression, squared loss"),
+    "logistic": (_logistic, "binary logistic regression"),
+    "multinomial": (_multinomial, "multinomial logistic regression, a linear map"),
+    "mlp": (_mlp, "dense network"),
+    "cnn-zhang": (_cnn_zhang, "convolutions for 28x28 images, 112,394 parameters"),
+    "cnn-fedcanon": (_cnn_fedcanon, "convolutions for 28x28 or 32x32x3 images, 268,362 or more"),
+    "mobilenet-v3-small": (_mobilenet_v3_small, "for 32x32x3 images, 1,528,106 parameters"),
+    "resnet18": (_resnet18, "for 28x28 or 32x32x3 images, 11,175,370 or more"),
+}
+MODELS = {name: text for name, (_, text) in _BUILDERS.items()}
+REGRESSION = frozenset({"linear"})  # models of numbers; all others take classes
+
+
+def model_options(name: str) -> dict[str, Any]:
+    """The options of a model of `MODELS` with their defaults."""
     if name not in MODELS:
         raise unknown_name("model", name, MODELS)
-    if name != "mlp" and (hidden is not None or activation is not None):
-        raise CompositeFLError(f"hidden and activation are for the model 'mlp', not for '{name}'")
-    shape = tuple(int(size) for size in input_shape)
-    features = math.prod(shape)
-    if name == "linear":
-        return linear_regression(features)
-    if name == "logistic":
-        if classes != 2:
-            raise CompositeFLError(
-                f"model 'logistic' has 2 classes, the data {classes}; use 'multinomial'"
-            )
-        return logistic_regression(features)
-    if name == "multinomial":
-        return multinomial(features, classes)
-    if name == "mlp":
-        widths = (features, *((32,) if hidden is None else hidden), classes)
-        return mlp(widths, activation or "sigmoid")
-    allowed = {"cnn-zhang": {(28, 28, 1)}, "cnn-fedcanon": {(28, 28, 1), (32, 32, 3)}}[name]
-    if shape not in allowed or classes != 10:
-        shapes = " or ".join("x".join(map(str, s)) for s in sorted(allowed))
-        raise CompositeFLError(
-            f"model '{name}' takes {shapes} inputs and 10 classes, the data has shape {shape} "
-            f"and {classes} classes"
-        )
-    return cnn_zhang() if name == "cnn-zhang" else cnn_fedcanon(shape[-1])
+    parameters = inspect.signature(_BUILDERS[name][0]).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+def build(name: str, *, input_shape: Sequence[int], classes: int, **options: Any) -> Model:
+    """A model of `MODELS` for samples of `input_shape`, with `model_options(name)`.
+
+    By default mlp has 32 sigmoid units. An option that is None is left at its default.
+    """
+    known = model_options(name)
+    for option in options:
+        if option not in known and options[option] is not None:
+            having = [f"'{other}'" for other in MODELS if option in model_options(other)]
+            if not having:
+                raise unknown_name(f"option of the model {name}:", option, known)
+            models = f"model{'s' if len(having) > 1 else ''} {', '.join(having)}"
+            raise CompositeFLError(f"{option} is for the {models}, not for '{name}'")
+    given = {option: value for option, value in options.items() if value is not None}
+    return _BUILDERS[name][0](tuple(int(size) for size in input_shape), classes, **given)

@@ -1,9 +1,12 @@
 """Regularisers phi: value, prox, weak-convexity modulus. One file a family."""
 
 import dataclasses
+from collections.abc import Collection
+from typing import Any, get_type_hints
 
 from compositefl.core.component import is_static
 from compositefl.core.errors import CompositeFLError, unknown_name
+from compositefl.core.resolve import is_reference, resolve
 from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.by_name import ByName
 from compositefl.regularizers.constraints import Box, L1Ball, L2Ball, NonNegative, Simplex
@@ -64,13 +67,18 @@ REGULARIZERS: dict[str, type[Regularizer]] = {
 }
 
 
-def parse(text: str) -> Regularizer:
-    """The regulariser that `text` names: "l1:0.1", "elastic-net:0.001,0.01", "box:-1,1", "zero"."""
-    name, _, rest = text.partition(":")
-    name = name.strip()
-    if name not in REGULARIZERS:
+def parse(text: str, modules: Collection[str] | None = None) -> Regularizer:
+    """The regulariser that `text` names: "l1:0.1", "elastic-net:0.001,0.01", "box:-1,1", "zero".
+
+    One's own: "package.module:Name:0.1", or "package.module:Name" if it needs no parameters.
+    modules: those that may be imported for it, None for all.
+    """
+    name, rest = _split(text)
+    own = is_reference(name)
+    if not own and name not in REGULARIZERS:
         raise unknown_name("regularizer", name, REGULARIZERS)
-    fields = dataclasses.fields(REGULARIZERS[name])  # type: ignore[arg-type]
+    cls: Any = resolve(name, Regularizer, modules=modules) if own else REGULARIZERS[name]
+    fields = dataclasses.fields(cls)
     words = [word.strip() for word in rest.split(",")] if rest.strip() else []
     required = sum(f.default is dataclasses.MISSING for f in fields)
     if not required <= len(words) <= len(fields):
@@ -90,4 +98,14 @@ def parse(text: str) -> Regularizer:
             raise CompositeFLError(f"'{text}': {field.name}={word} is not a number") from None
 
     pairs = zip(fields, words, strict=False)
-    return REGULARIZERS[name](**{field.name: convert(field, word) for field, word in pairs})
+    return cls(**{field.name: convert(field, word) for field, word in pairs})
+
+
+def _split(text: str) -> tuple[str, str]:
+    """The name and the parameters of "l1:0.1" or "package.module:Name:0.1"."""
+    name, _, rest = (part.strip() for part in text.partition(":"))
+    if name in REGULARIZERS:
+        return name, rest
+    word, _, numbers = (part.strip() for part in rest.partition(":"))
+    reference = f"{name}:{word}"
+    return (reference, numbers) if is_reference(reference) else (name, rest)

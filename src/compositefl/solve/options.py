@@ -1,14 +1,14 @@
-"""The options of a run, checked in one place."""
+"""The options of a run, declared and checked in one place.
 
+Nothing here loads JAX before a run is checked: the command line makes its options of these fields.
+"""
+
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
 
-import jax
-import numpy as np
-
-from compositefl.algorithms.base import Algorithm, wants_theory
 from compositefl.core.errors import (
     CompositeFLError,
     is_concrete,
@@ -16,11 +16,15 @@ from compositefl.core.errors import (
     require_positive,
     wrong_value,
 )
-from compositefl.core.vector import Vector
-from compositefl.problem import Problem
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from compositefl.algorithms.base import Algorithm
+    from compositefl.problem import Problem
 
 
-def residual_gamma(algorithms: Sequence[Algorithm]) -> float:
+def residual_gamma(algorithms: Sequence["Algorithm"]) -> float:
     """The prox parameter of natural residual and normal map where none is given.
 
     The first gamma of a method that is below every 1/rho, else min(1, half of the smallest 1/rho).
@@ -36,25 +40,38 @@ CHOICES = {"weights": ("uniform", "size", None), "dtype": ("float32", "float64")
 
 @dataclass(frozen=True)
 class Options:
-    """How to run; `minimize` says what each one means."""
+    """How to run; `minimize` says more about each."""
 
-    rounds: int
-    batch_size: int | None = None
-    seed: int = 0
-    eval_every: int | None = None
-    eval_gamma: float | None = None  # see `residual_gamma`
-    participation: float | int = 1.0
-    replacement: bool = False
-    dropout: float = 0.0
-    stragglers: float = 0.0
-    weights: str | None = None
-    dtype: str = "float32"
-    tolerance: float | None = None
-    checkpoint: str | Path | None = None
-    resume: bool = False
-    progress: bool = True
-    devices: int | None = None
-    client_block: int | None = None
+    rounds: Annotated[int, "Rounds."]
+    batch_size: Annotated[
+        int | None, "Samples of a local gradient; default all of the client's."
+    ] = None
+    seed: Annotated[int, "Of all sampling, and of the data and the start."] = 0
+    eval_every: Annotated[
+        int | None, "Rounds between two rows of the history; default about 50 rows."
+    ] = None
+    eval_gamma: Annotated[
+        float | None,
+        "Prox parameter of the residual; default the algorithm's gamma, else 1 or half of 1/rho.",
+    ] = None
+    participation: Annotated[float | int, "Clients in a round: a share (0.5) or a number (5)."] = (
+        1.0
+    )
+    replacement: Annotated[bool, "Draw the clients of a round with replacement."] = False
+    dropout: Annotated[float, "Probability that an upload is lost."] = 0.0
+    stragglers: Annotated[float, "Probability that a client stops before its last step."] = 0.0
+    weights: Annotated[str | None, "Weight of a client: uniform or size; default uniform."] = None
+    dtype: Annotated[str, "float32 or float64."] = "float32"
+    tolerance: Annotated[float | None, "Stop when the norm of the natural residual is below."] = (
+        None
+    )
+    checkpoint: Annotated[str | Path | None, "File for all state."] = None
+    resume: Annotated[bool, "Go on from the checkpoint."] = False
+    progress: Annotated[bool, "Show a progress bar."] = True
+    devices: Annotated[int | None, "Devices that share the clients; default all."] = None
+    client_block: Annotated[
+        int | None, "Clients worked on at once on a device; default what fits memory."
+    ] = None
 
     def __post_init__(self) -> None:
         require_integer(rounds=self.rounds)
@@ -75,12 +92,7 @@ class Options:
             if not isinstance(value, (str, type(None))) or value not in allowed:
                 words = " or ".join(repr(word) for word in allowed if word)
                 raise wrong_value(name, value, words, shown=repr(value))
-        if self.devices is not None and self.devices > len(jax.devices()):
-            raise CompositeFLError(
-                f"devices={self.devices} but this process has {len(jax.devices())}",
-                parameter="devices",
-                value=self.devices,
-            )
+        self._check_devices()
         path = self.checkpoint_path
         if path is not None and path.exists() and not self.resume:
             raise CompositeFLError(
@@ -89,7 +101,7 @@ class Options:
                 value=path,
             )
 
-    def settled(self, algorithms: Sequence[Algorithm]) -> "Options":
+    def settled(self, algorithms: Sequence["Algorithm"]) -> "Options":
         """The same with a number for eval_gamma, one for all algorithms that are compared."""
         if self.eval_gamma is not None:
             return self
@@ -102,6 +114,18 @@ class Options:
             raise CompositeFLError("eval_gamma is not settled yet")
         return self.eval_gamma
 
+    def _check_devices(self) -> None:
+        if self.devices is None:
+            return
+        import jax
+
+        if self.devices > len(jax.devices()):
+            raise CompositeFLError(
+                f"devices={self.devices} but this process has {len(jax.devices())}",
+                parameter="devices",
+                value=self.devices,
+            )
+
     @property
     def checkpoint_path(self) -> Path | None:
         return None if self.checkpoint is None else Path(self.checkpoint)
@@ -111,8 +135,10 @@ class Options:
         """Rounds between two evaluations."""
         return self.eval_every or max(1, self.rounds // 50)
 
-    def client_weights(self, problem: Problem) -> np.ndarray:
+    def client_weights(self, problem: "Problem") -> "np.ndarray":
         """The weight of each client in f, up to scale."""
+        import numpy as np
+
         size = problem.sizes.astype(float)
         return size if self.weights == "size" else np.ones_like(size)
 
@@ -142,8 +168,13 @@ class Options:
         slow = [f"clients stop early (stragglers={self.stragglers})"] if self.stragglers else []
         return lost + slow
 
-    def check(self, problem: Problem, algorithm: Algorithm) -> None:
+    def check(self, problem: "Problem", algorithm: "Algorithm") -> None:
         """Refuse what does not go together; the algorithm carries its regulariser."""
+        import jax
+
+        from compositefl.algorithms.base import wants_theory
+        from compositefl.core.vector import Vector
+
         name = type(algorithm).__name__
         if wants_theory(algorithm):
             raise CompositeFLError("local_lr='theory' is understood by minimize alone")
@@ -171,7 +202,7 @@ class Options:
                 f"because {algorithm.needs_all_steps}"
             )
 
-    def _check_engine(self, problem: Problem) -> None:
+    def _check_engine(self, problem: "Problem") -> None:
         """Refuse what the loop for losses outside JAX cannot do."""
         if problem.compiles:
             return
@@ -185,7 +216,7 @@ class Options:
                     value=value,
                 )
 
-    def noise(self, algorithm: Algorithm, clients: int) -> list[str]:
+    def noise(self, algorithm: "Algorithm", clients: int) -> list[str]:
         """What makes the rounds random, in words."""
         sampled = self.replacement or self.client_count(clients) < clients
         causes = {
@@ -209,3 +240,25 @@ class Options:
             "weights": self.weights or "uniform",
             "dtype": self.dtype,
         }
+
+
+class OptionField(NamedTuple):
+    """What is known of an option: its name, its types (None among them if it may be left out),
+    its default (dataclasses.MISSING: none) and one line about it."""
+
+    name: str
+    types: tuple[Any, ...]
+    default: Any
+    help: str
+
+
+def options_fields() -> dict[str, OptionField]:
+    """The options by name: the one source of what others offer (command line, federation)."""
+    hints = get_type_hints(Options, include_extras=True)
+    found = {}
+    for field in dataclasses.fields(Options):
+        annotation, text = get_args(hints[field.name])
+        types = get_args(annotation) or (annotation,)
+        types = tuple(None if kind is type(None) else kind for kind in types)
+        found[field.name] = OptionField(field.name, types, field.default, text)
+    return found

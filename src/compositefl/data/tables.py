@@ -1,0 +1,217 @@
+"""Tables of the user: CSV, Parquet and NPZ files as features, targets and labels.
+
+Every error names the file and the columns, and is one line.
+"""
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compositefl.core.errors import CompositeFLError, unknown_name
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npz")
+LISTED = 12  # names of columns among which a user may look for the right one
+SHOWN = 5  # columns that an error names before it says how many more there are
+
+
+def read_table(path: str | Path) -> "pd.DataFrame":
+    """The rows of a CSV, Parquet or NPZ file; a matrix "x" of an NPZ has columns x[0], x[1], ..."""
+    path = Path(path)
+    if not path.is_file():
+        raise CompositeFLError(f"{path} is not a file")
+    if not path.name.lower().endswith(SUFFIXES):
+        raise CompositeFLError(f"{path} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    frame = _read(path)
+    if frame.empty:
+        raise CompositeFLError(f"{path} has no rows")
+    repeated = frame.columns[frame.columns.duplicated()]
+    if len(repeated):
+        raise CompositeFLError(f"{path}: {_columns(repeated)} occurs twice")
+    return frame
+
+
+def _read(path: Path) -> "pd.DataFrame":
+    import pandas as pd
+
+    try:
+        if path.suffix.lower() == ".npz":
+            return _read_npz(path)
+        return pd.read_parquet(path) if path.suffix.lower() == ".parquet" else pd.read_csv(path)
+    except ImportError:
+        raise CompositeFLError(f"{path}: Parquet files need pip install pyarrow") from None
+    except CompositeFLError:
+        raise
+    except OSError as error:
+        # pyarrow's error for a damaged file is an OSError as well
+        raise CompositeFLError(f"{path} cannot be read: {_line(error)}") from error
+    except ValueError as error:  # no table; pandas' and NumPy's own errors derive from it
+        raise CompositeFLError(f"{path} is no such file: {_line(error)}") from error
+
+
+def _read_npz(path: Path) -> "pd.DataFrame":
+    from zipfile import BadZipFile
+
+    import pandas as pd
+
+    columns: dict[str, np.ndarray] = {}
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except BadZipFile as error:
+        raise CompositeFLError(f"{path} is no NPZ file: {_line(error)}") from error
+    lengths = {name: array.shape[0] if array.ndim else 0 for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise CompositeFLError(f"{path}: its arrays have different numbers of rows: {lengths}")
+    for name, array in arrays.items():
+        if array.ndim not in (1, 2):
+            raise CompositeFLError(
+                f"{path}: the array '{name}' has shape {array.shape}; a table has rows and columns"
+            )
+        if array.ndim == 1:
+            columns[name] = array
+        else:
+            columns |= {f"{name}[{i}]": array[:, i] for i in range(array.shape[1])}
+    return pd.DataFrame(columns)
+
+
+def column(frame: "pd.DataFrame", name: str, *, file: str | Path = "the table") -> "pd.Series":
+    """A column without missing values, or an error that names the file and the column."""
+    if name not in frame.columns:
+        columns = [str(c) for c in frame.columns]
+        near = difflib.get_close_matches(name, columns, n=LISTED, cutoff=0.5)
+        shown = columns if len(columns) <= LISTED else near
+        error = unknown_name("column", name, shown) if shown else f"there is no column '{name}'"
+        raise CompositeFLError(f"{file}: {error}")
+    missing = int(frame[name].isna().sum())
+    if missing:
+        rows = "row" if missing == 1 else "rows"
+        raise CompositeFLError(f"{file}: column '{name}' has no value in {missing} {rows}")
+    return frame[name]
+
+
+def features_and_target(
+    frame: "pd.DataFrame",
+    target: str,
+    features: Sequence[str] | None = None,
+    *,
+    drop: Sequence[str] = (),
+    file: str | Path = "the table",
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """(x, y, names of the features): x float64 of shape (rows, features), y as it stands.
+
+    features: the columns of x; by default all but the target and those in `drop`. Text, categories,
+    dates, missing and infinite values among them are refused.
+    """
+    y = column(frame, target, file=file)
+    for name in drop:
+        if name not in frame.columns:
+            column(frame, name, file=file)  # tells
+    if features is None:
+        features = [str(c) for c in frame.columns if c != target and c not in drop]
+        unnamed = [name for name in features if name.startswith("Unnamed: ")]  # as pandas says
+        if unnamed:
+            raise CompositeFLError(
+                f"{file}: '{unnamed[0]}' is a column without a name; name it, or leave it out"
+            )
+    if not features:
+        raise CompositeFLError(f"{file} has no columns besides '{target}'")
+    absent = [name for name in features if name not in frame.columns]
+    if absent:
+        raise CompositeFLError(f"{file} lacks {_columns(absent)}")
+    chosen = frame[list(features)]
+    _refuse_text(chosen, file)
+    _refuse_missing(chosen, file)
+    x = chosen.to_numpy(np.float64)
+    infinite = np.isinf(x).any(axis=0)
+    if infinite.any():
+        names = [name for name, found in zip(features, infinite, strict=True) if found]
+        raise CompositeFLError(f"{file}: infinite values in {_columns(names)}")
+    return x, y.to_numpy(), list(features)
+
+
+def class_labels(
+    y: np.ndarray, known: Sequence[Any] | None = None, *, file: str | Path = "the table"
+) -> tuple[np.ndarray, list[Any]]:
+    """(labels 0, 1, ... as int32, the classes they stand for, in order).
+
+    known: the classes of the training data; a value of y that is none of them is refused.
+    """
+    if y.dtype.kind == "f" and not (np.isfinite(y) & (y == np.rint(y))).all():
+        first = y[~(y == np.rint(y))][0]
+        raise CompositeFLError(f"{file}: the target holds numbers such as {first}, not classes")
+    classes = sorted(set(y.tolist()), key=_order) if known is None else list(known)
+    if len(classes) < 2:
+        raise CompositeFLError(f"{file}: the target holds {classes[0]!r} alone; it needs 2 classes")
+    number = {value: i for i, value in enumerate(classes)}
+    unknown = sorted({value for value in y.tolist() if value not in number}, key=_order)
+    if unknown:
+        raise CompositeFLError(
+            f"{file}: the target holds {unknown[0]!r}, which the training data does not have"
+        )
+    return np.array([number[value] for value in y.tolist()], np.int32), classes
+
+
+def site_rows(
+    frame: "pd.DataFrame", site: str, *, file: str | Path = "the table"
+) -> dict[str, np.ndarray]:
+    """The rows of each site, sites in the order of their names."""
+    sites = column(frame, site, file=file).to_numpy()
+    return {
+        str(name): np.flatnonzero(sites == name) for name in sorted(set(sites.tolist()), key=_order)
+    }
+
+
+def _order(value: Any) -> tuple[bool, Any]:
+    """Numbers in their order, then words in theirs."""
+    return isinstance(value, str), value
+
+
+def _refuse_text(frame: "pd.DataFrame", file: str | Path) -> None:
+    import pandas as pd
+
+    found = []
+    for name in frame.columns:
+        series = frame[name]
+        plain = pd.api.types.is_numeric_dtype(series) or pd.api.types.is_bool_dtype(series)
+        if plain and not pd.api.types.is_complex_dtype(series):
+            continue
+        values = series.dropna()
+        words = values[pd.to_numeric(values.astype(str), errors="coerce").isna()]
+        example = words if len(words) else values
+        found.append(f"'{name}'" + (f" (such as '{example.iloc[0]}')" if len(example) else ""))
+    if found:
+        raise CompositeFLError(
+            f"{file}: features must be numbers, but {_columns(found, quote=False)} "
+            f"{'hold' if len(found) > 1 else 'holds'} text or categories; turn them into numbers, "
+            "or leave them out"
+        )
+
+
+def _refuse_missing(frame: "pd.DataFrame", file: str | Path) -> None:
+    counts = frame.isna().sum()
+    found = [
+        f"'{name}' ({count} row{'s' if count > 1 else ''})"
+        for name, count in counts.items()
+        if count
+    ]
+    if found:
+        raise CompositeFLError(
+            f"{file}: missing values in {_columns(found, quote=False)}; fill them in, or leave "
+            "out these rows or columns"
+        )
+
+
+def _columns(names: Sequence[Any], quote: bool = True) -> str:
+    shown = [f"'{name}'" if quote else str(name) for name in names[:SHOWN]]
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{'column' if len(names) == 1 else 'columns'} {', '.join(shown)}{more}"
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

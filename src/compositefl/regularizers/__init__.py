@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Collection
-from typing import Any, get_type_hints
+from typing import Any
 
 from compositefl.core.component import is_static
 from compositefl.core.errors import CompositeFLError, unknown_name

@@ -119,7 +119,7 @@ def test_several_runs_in_one_sentence():
     slow = how_it_ended(history(GEOMETRIC), "rounds", tolerance=1e-7)
     assert summary_of([good, good], "weights") is None
     told = summary_of([good, slow, slow], "weights")
-    assert told.startswith("2 of 3 weights did not converge; number 2 still falling")
+    assert told.startswith("2 of 3 weights did not converge; number 2: still falling")
 
 
 def test_rows_from_fewer_sites_are_left_out():

@@ -101,7 +101,7 @@ def summary_of(endings: Sequence[Ending], what: str) -> str | None:
     if not wrong:
         return None
     first = endings[wrong[0]].sentence
-    return f"{len(wrong)} of {len(endings)} {what} did not converge; number {wrong[0] + 1} {first}"
+    return f"{len(wrong)} of {len(endings)} {what} did not converge; number {wrong[0] + 1}: {first}"
 
 
 class _Course(NamedTuple):

@@ -119,4 +119,14 @@ def test_several_runs_in_one_sentence():
     slow = how_it_ended(history(GEOMETRIC), "rounds", tolerance=1e-7)
     assert summary_of([good, good], "weights") is None
     told = summary_of([good, slow, slow], "weights")
-    assert told.startswith("2 of 3 weights did not converge; number 2 still falling")
+    assert told.startswith("2 of 3 weights did not converge; number 2: still falling")
+
+
+def test_rows_from_fewer_sites_are_left_out():
+    table = history(GEOMETRIC)
+    table["sites"] = 3
+    table.loc[0, ["psi", "sites"]] = 0.01, 1  # one site with a small loss
+    assert how_it_ended(table, "rounds").converged
+    table["sites"], table["psi"] = 0, np.nan  # nobody ever answered
+    assert how_it_ended(table, "rounds").kind == "too short to tell"
+    assert how_it_ended(table.iloc[:0], "diverged", diverged=[7]).bad

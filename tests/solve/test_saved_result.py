@@ -1,5 +1,7 @@
 """A result comes back from its folder."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,8 +19,8 @@ TREES = {
 def result(params, **changes):
     history = {"round": [0, 5], "trial": 0, "psi": [1.0, 0.1], "natural_residual_sq": [1.0, 1e-9]}
     fields = dict(stopped="rounds", rounds=5, diverged=[0], config={"tolerance": None, "seed": 3})
-    table = pd.DataFrame(history | {"zeros": 0.5})
-    return Result(params=params, history=table, server=None, clients=None, **fields | changes)
+    fields["history"] = pd.DataFrame(history | {"zeros": 0.5})
+    return Result(params=params, server=None, clients=None, **fields | changes)
 
 
 @pytest.mark.parametrize("params", TREES.values(), ids=TREES)
@@ -52,3 +54,12 @@ def test_a_bad_end_survives(tmp_path):
     result(TREES["bare"], diverged=[4], stopped="diverged").save(tmp_path)
     loaded = cfl.Result.load(tmp_path)
     assert loaded.ended_badly and "round 4" in loaded.summary()
+    written = json.loads((tmp_path / "config.json").read_text())
+    assert written["ended_badly"] and not written["converged"] and "round 4" in written["summary"]
+
+
+def test_a_run_without_an_evaluation(tmp_path):
+    result(TREES["bare"], history=pd.DataFrame()).save(tmp_path)
+    loaded = cfl.Result.load(tmp_path)
+    assert not loaded.converged and not loaded.ended_badly
+    assert loaded.summary() == "ended without an evaluation"

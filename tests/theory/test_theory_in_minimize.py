@@ -11,6 +11,7 @@ def two_rounds(problem, phi, algorithm, **options):
     return cfl.minimize(problem, phi, algorithm, rounds=2, progress=False, **options)
 
 
+@pytest.mark.filterwarnings("ignore:local_lr=")  # the theorem's step is small
 def test_minimize_with_theory_steps(lasso_problem):
     constants = cfl.theory.estimate(lasso_problem, cfl.L1(0.1), batch_size=4).constants()
     expected = cfl.theory.stepsizes(cfl.FedNMap, constants, rounds=30, local_steps=3, batch_size=4)

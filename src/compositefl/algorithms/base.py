@@ -185,7 +185,7 @@ def overshoot_of_zeros(name: str, step: Any, gamma: Any, regularizer: Regularize
         return []
     if step <= gamma * (1 + 1e-6):
         return []
-    what = "zeros of the model are lost" if step > 2 * gamma else "zeros of the model come and go"
+    what = "zeros are lost" if step > 2 * gamma else "zeros settle slowly"
     return [
         f"{name}={step:g} is above gamma={gamma:g}: on zeros of the model z is multiplied by "
         f"1 - {step:g}/{gamma:g} in every round, so {what}; smaller steps or a larger gamma help"

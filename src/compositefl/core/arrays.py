@@ -12,7 +12,7 @@ NUMBERS = "biuf"  # kinds of types that are numbers
 
 
 def as_arrays(batch: Batch, who: str, *, text: bool = False) -> Batch:
-    """The batch with tables and their columns (pandas, polars) as arrays; others stay as they are.
+    """The batch with tables of pandas and their columns as arrays; others stay as they are.
 
     who: "client 3" or "the test set", for errors. text: words are accepted too, as labels.
     """
@@ -44,9 +44,9 @@ def _as_array(leaf: Any, who: str, text: bool) -> Any:
 
 
 def _from_table(table: Any, who: str) -> np.ndarray:
-    """A table or a column of one as an array; columns of a pandas table that are no numbers."""
+    """A table or a column of one as an array; columns that are no numbers are refused."""
     types = getattr(table, "dtypes", None)
-    if types is None or not hasattr(types, "items"):  # a column, or not of pandas
+    if types is None or not hasattr(types, "items"):  # a column
         return table.to_numpy()
     wrong = [str(name) for name, kind in types.items() if kind.kind not in NUMBERS]
     if wrong:

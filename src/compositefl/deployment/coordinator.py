@@ -121,7 +121,7 @@ class Coordinator:
             and last is not None
             and last["sites"] == len(self.federation.sites)
             and last["natural_residual_sq"] ** 0.5 <= tolerance
-            and not rose([row["psi"] for row in self.history])
+            and not rose([r["psi"] for r in self.history if r["sites"] == last["sites"]])
         ):
             return "tolerance"
         if self.round >= self.federation.rounds:

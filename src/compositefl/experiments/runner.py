@@ -87,7 +87,7 @@ def run_setting(
         checkpoint=checkpoint,
         resume=True,
         progress=progress,
-        **setting.options,
+        **{"weights": "uniform"} | setting.options,
     )
     if result.stopped == "interrupted":
         raise KeyboardInterrupt

@@ -114,7 +114,7 @@ def minimize(
         config=config | options.describe(),
     )
     if result.ending.needs_warning:
-        warnings.warn(f"the run {result.ending.sentence}", ConvergenceWarning, stacklevel=2)
+        warnings.warn(result.ending.sentence, ConvergenceWarning, stacklevel=2)
     return result
 
 

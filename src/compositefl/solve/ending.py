@@ -70,6 +70,12 @@ def how_it_ended(
     Converged means: psi is not above its start, and the norm of the natural residual is at most
     the tolerance, or without one at most a thousandth of its start.
     """
+    if "sites" in history:  # of a network: rows from fewer sites are of another f
+        history = history[history["sites"] == max(history["sites"].max(), 1)]
+    if history.empty:
+        if any(diverged):
+            return Ending("diverged", f"diverged in round {max(diverged)}", tolerance)
+        return Ending("too short to tell", "ended without an evaluation", tolerance)
     trials = list(history.groupby("trial"))
     endings = []
     for (_, rows), round_ in zip(trials, [*diverged, *[0] * len(trials)], strict=False):
@@ -95,7 +101,7 @@ def summary_of(endings: Sequence[Ending], what: str) -> str | None:
     if not wrong:
         return None
     first = endings[wrong[0]].sentence
-    return f"{len(wrong)} of {len(endings)} {what} did not converge; number {wrong[0] + 1} {first}"
+    return f"{len(wrong)} of {len(endings)} {what} did not converge; number {wrong[0] + 1}: {first}"
 
 
 class _Course(NamedTuple):

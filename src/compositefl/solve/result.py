@@ -40,7 +40,7 @@ class Result:
     def summary(self) -> str:
         """One sentence: how the run ended, and the model's objective and zeros."""
         if self.history.empty:
-            return f"{self.rounds} rounds without an evaluation, stopped: {self.stopped}"
+            return self.ending.sentence
         last = self.history.iloc[-1]
         return f"{self.ending.sentence}; psi {last.psi:.6g}, {last.zeros:.1%} zeros"
 
@@ -61,7 +61,7 @@ class Result:
 
         In every trial, and never with psi above its start.
         """
-        return not self.history.empty and self.ending.converged
+        return self.ending.converged
 
     @property
     def ended_badly(self) -> bool:
@@ -80,6 +80,9 @@ class Result:
             "rounds_run": self.rounds,
             "stopped": self.stopped,
             "diverged": self.diverged,
+            "converged": self.converged,
+            "ended_badly": self.ended_badly,
+            "summary": self.summary(),
         }
         (folder / "config.json").write_text(json.dumps(summary, indent=2) + "\n")
 
@@ -88,7 +91,7 @@ class Result:
         """What `save` wrote; server and clients, which are not saved, are None.
 
         like: a model of the same structure, such as the problem's params. Without it the model
-        comes as nested dicts of arrays, so that of a list entry 0 is under "0".
+        comes as nested dicts of arrays (of a list entry 0 is under "0"), or as one array.
         """
         folder = Path(path)
         for name in ("history.csv", "model.safetensors", "config.json"):
@@ -96,10 +99,11 @@ class Result:
                 raise CompositeFLError(f"{folder} has no {name}: `Result.save` did not write it")
         arrays = read_safetensors((folder / "model.safetensors").read_bytes())
         config = json.loads((folder / "config.json").read_text())
-        history = pd.read_csv(folder / "history.csv")
+        for said in ("converged", "ended_badly", "summary"):  # follows from the rest
+            config.pop(said, None)
         return cls(
             params=_nested(arrays) if like is None else _shaped_like(like, arrays),
-            history=history,
+            history=_read_history(folder / "history.csv"),
             server=None,
             clients=None,
             rounds=config.pop("rounds_run"),
@@ -107,6 +111,13 @@ class Result:
             diverged=config.pop("diverged", []),
             config=config,
         )
+
+
+def _read_history(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_csv(path)
+    except pd.errors.EmptyDataError:  # a run without an evaluation
+        return pd.DataFrame()
 
 
 def named_arrays(params: Params) -> dict[str, np.ndarray]:

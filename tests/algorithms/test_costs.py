@@ -34,8 +34,6 @@ from compositefl.engine.accounting import round_cost
 
 X0 = {"a": np.zeros((30, 4), np.float32), "b": np.zeros(7, np.float32)}
 VECTOR = 127 * 4
-
-
 # vectors down, vectors up, prox on a client (as a function of Q), prox on the server
 BASIC = {
     cfl.FedNMap: (2, 1, lambda q: q, 1),

@@ -43,8 +43,6 @@ from tests.reference import (
 
 PLAIN_LOCAL = dict(Q=4, ea=0.03)
 PLAIN = dict(es=1.5, **PLAIN_LOCAL)
-
-
 # With L1(WEIGHT), all clients.
 COMPOSITE = {
     "fednmap": (
@@ -77,8 +75,6 @@ COMPOSITE = {
         lambda f, x, T: one_step.norm_sgd(f, x, WEIGHT, step=0.2, gamma=0.7, rounds=T),
     ),
 }
-
-
 MU = dict(strong_convexity=0.4, proximity=8.0)
 # With L1(WEIGHT), three of six clients per round.
 SAMPLED = {
@@ -99,8 +95,6 @@ SAMPLED = {
         lambda f, x, T: splitting.fedadmm(f, x, WEIGHT, eta=0.8, ea=0.1, Q=4, rounds=T),
     ),
 }
-
-
 # With L1(WEIGHT), one gradient per client and round, all clients.
 ONE_GRADIENT = {
     "econtrolda top-k": (
@@ -122,8 +116,6 @@ ONE_GRADIENT = {
         ),
     ),
 }
-
-
 # Without a regulariser, three of six clients per round.
 SMOOTH = {
     "fedavg-m": (

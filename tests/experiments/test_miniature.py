@@ -13,7 +13,7 @@ import pytest
 
 from compositefl import data
 from compositefl.experiments import EXPERIMENTS, runner, write_index
-from compositefl.experiments.declaration import Setting
+from compositefl.experiments.declaration import PlannedRun
 from compositefl.experiments.runner import fingerprint, reproduce
 
 SHAPES = {
@@ -44,16 +44,16 @@ original_load = data.load
 @pytest.fixture
 def miniature(monkeypatch):
     monkeypatch.setattr(data, "load", fake_load)
-    run = runner.run_setting
+    run = runner.run_one
 
-    def short(setting, problem, checkpoint, progress):
-        options = {k: v for k, v in setting.options.items() if k not in LONG} | LONG
-        return run(dataclasses.replace(setting, options=options), problem, checkpoint, progress)
+    def short(planned, problem, checkpoint, progress):
+        options = {k: v for k, v in planned.options.items() if k not in LONG} | LONG
+        return run(dataclasses.replace(planned, options=options), problem, checkpoint, progress)
 
-    monkeypatch.setattr(runner, "run_setting", short)
+    monkeypatch.setattr(runner, "run_one", short)
 
 
-DECLARED = [name for name, e in EXPERIMENTS.items() if e.settings is not None]
+DECLARED = [name for name, e in EXPERIMENTS.items() if e.runs is not None]
 SLOW = ("fednmap-fig6", "fedcanon-fig3")  # deep networks: minutes of compilation
 
 
@@ -66,11 +66,11 @@ def test_experiment_in_miniature(name, miniature, tmp_path):
     verdicts = reproduce(experiment, tmp_path, quick=True, say=said.append, progress=False)
     assert verdicts and all(v.claim and v.paper and v.measured for v in verdicts)
     table = pd.read_csv(tmp_path / f"{name}.csv")
-    assert len(said) == len(experiment.settings(True)) and len(table) >= 4 * len(said)
+    assert len(said) == len(experiment.runs(True)) and len(table) >= 4 * len(said)
     assert (tmp_path / f"{name}.png").stat().st_size > 2000
     page = (tmp_path / f"{name}.md").read_text()
     assert experiment.source in page and all(c in page for c in experiment.choices)
-    # A second call finds every setting done and gives the same table.
+    # A second call finds every run made and gives the same table.
     said.clear()
     assert reproduce(experiment, tmp_path, quick=True, say=said.append, progress=False) == verdicts
     assert not said
@@ -79,8 +79,8 @@ def test_experiment_in_miniature(name, miniature, tmp_path):
     assert index.count(f"[{name}]") == len(verdicts)
 
 
-def test_settings_have_different_fingerprints():
+def test_runs_have_different_fingerprints():
     for name in DECLARED:
         for quick in (True, False):
-            settings: list[Setting] = EXPERIMENTS[name].settings(quick)
-            assert len({fingerprint(s) for s in settings}) == len(settings)
+            runs: list[PlannedRun] = EXPERIMENTS[name].runs(quick)
+            assert len({fingerprint(planned) for planned in runs}) == len(runs)

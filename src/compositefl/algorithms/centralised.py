@@ -14,6 +14,8 @@ from compositefl.core.vector import Vector
 
 
 class Local(NamedTuple):
+    """A client's state within a round."""
+
     x: Vector
     gradient: Vector
 
@@ -69,6 +71,8 @@ class PGD(ProxSGD):
 
 
 class NormalMapState(NamedTuple):
+    """What the server keeps, and what it broadcasts."""
+
     z: Vector
     x: Vector  # prox_gamma(z)
 

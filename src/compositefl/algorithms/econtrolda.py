@@ -14,6 +14,8 @@ from compositefl.core.vector import Vector
 
 
 class Server(NamedTuple):
+    """What the server keeps."""
+
     x0: Vector
     h: Vector  # mean of all clients' h_i
     total: Vector  # G, the sum of all h so far
@@ -23,11 +25,15 @@ class Server(NamedTuple):
 
 
 class Client(NamedTuple):
+    """What a client keeps from round to round."""
+
     h: Vector  # what the server knows of the client's gradient
     error: Vector  # e_i, the sum of all g_i - h_i
 
 
 class Local(NamedTuple):
+    """A client's state within a round."""
+
     x: Vector
     gradient: Vector
     client: Client

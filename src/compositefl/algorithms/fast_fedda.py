@@ -12,11 +12,15 @@ from compositefl.core.vector import Vector
 
 
 class Sums(NamedTuple):
+    """Sums over the steps so far."""
+
     gradients: Vector  # G
     pull: Vector  # mu_s X + Gam x_0, X the sum of the points where the gradients were taken
 
 
-class State(NamedTuple):  # of the server, and what it broadcasts
+class State(NamedTuple):
+    """What the server keeps, and what it broadcasts."""
+
     sums: Sums
     w: Vector
     count: Any  # N, the number of gradients in G

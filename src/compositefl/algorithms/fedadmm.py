@@ -13,16 +13,22 @@ from compositefl.core.vector import Vector
 
 
 class Server(NamedTuple):
+    """What the server keeps."""
+
     xtilde: Vector  # mean of all clients' x_i + eta z_i
     xbar: Vector  # prox_eta(xtilde)
 
 
 class Client(NamedTuple):
+    """What a client keeps from round to round."""
+
     z: Vector  # dual
     x: Vector
 
 
 class Local(NamedTuple):
+    """A client's state within a round."""
+
     x: Vector
     xbar: Vector
     client: Client  # before the round

@@ -8,6 +8,8 @@ from compositefl.core.vector import Vector
 
 
 class Local(NamedTuple):
+    """A client's state within a round."""
+
     x: Vector
     start: Vector
 

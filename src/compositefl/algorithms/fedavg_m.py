@@ -12,12 +12,16 @@ from compositefl.core.errors import require_share
 from compositefl.core.vector import Vector
 
 
-class State(NamedTuple):  # of the server, and what it broadcasts
+class State(NamedTuple):
+    """What the server keeps, and what it broadcasts."""
+
     x: Vector
     d: Vector  # the mean direction of the last round, g^r in the paper
 
 
 class Local(NamedTuple):
+    """A client's state within a round."""
+
     x: Vector
     start: State
 

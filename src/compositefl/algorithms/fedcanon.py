@@ -9,16 +9,22 @@ from compositefl.core.component import component
 from compositefl.core.vector import Vector
 
 
-class State(NamedTuple):  # of the server, and what it broadcasts
+class State(NamedTuple):
+    """What the server keeps, and what it broadcasts."""
+
     x: Vector
     v: Vector  # mean of all clients' h_i
 
 
 class Client(NamedTuple):
+    """What a client keeps from round to round."""
+
     h: Vector  # mean of the client's gradients in its last round
 
 
 class Local(NamedTuple):
+    """A client's state within a round."""
+
     z: Vector
     x: Vector
     c: Vector
@@ -76,6 +82,8 @@ class FedCanon(FederatedAlgorithm):
 
 
 class ClientII(NamedTuple):
+    """What a client keeps from round to round."""
+
     x: Vector  # the model of the last round
     h: Vector
     started: Any  # False before the first round, when x is already x_0

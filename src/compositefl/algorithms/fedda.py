@@ -10,12 +10,16 @@ from compositefl.core.errors import CompositeFLError
 from compositefl.core.vector import Vector
 
 
-class State(NamedTuple):  # of the server, and what it broadcasts
+class State(NamedTuple):
+    """What the server keeps, and what it broadcasts."""
+
     y: Vector  # dual
     elapsed: Any  # S_t, the sum of all steps so far
 
 
 class Local(NamedTuple):
+    """A client's state within a round."""
+
     y: Vector
     start: State
 

@@ -10,28 +10,38 @@ from compositefl.core.vector import Vector
 
 
 class Server(NamedTuple):
+    """What the server keeps."""
+
     x: Vector
     s: Vector  # mean of all clients' s_i
     h: Vector  # mean of all clients' h_i
 
 
 class Message(NamedTuple):
+    """What the server sends to the clients."""
+
     x: Vector
     s: Vector
 
 
 class Client(NamedTuple):
+    """What a client keeps from round to round."""
+
     s: Vector  # mean gradient of the client's last round, penalty included
     h: Vector  # its drift
 
 
 class Local(NamedTuple):
+    """A client's state within a round."""
+
     x: Vector
     start: Message
     own: Client
 
 
 class Upload(NamedTuple):
+    """What a client sends back."""
+
     dx: Vector
     ds: Vector
 

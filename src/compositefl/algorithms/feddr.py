@@ -10,11 +10,15 @@ from compositefl.core.vector import Vector
 
 
 class Server(NamedTuple):
+    """What the server keeps."""
+
     xtilde: Vector  # mean of all clients' xhat_i
     xbar: Vector  # prox_eta(xtilde)
 
 
 class Client(NamedTuple):
+    """What a client keeps from round to round."""
+
     y: Vector
     x: Vector  # near prox_{eta f_i}(y)
 
@@ -24,6 +28,8 @@ class Client(NamedTuple):
 
 
 class Local(NamedTuple):
+    """A client's state within a round."""
+
     x: Vector
     y: Vector
     xhat: Vector  # of the client's last round

@@ -10,15 +10,21 @@ from compositefl.core.vector import Vector
 
 
 class Server(NamedTuple):
+    """What the server keeps."""
+
     x: Vector
     h: Vector  # mean of all clients' q_i
 
 
 class Client(NamedTuple):
+    """What a client keeps from round to round."""
+
     q: Vector  # the gradient of f_i at its last x_i, if that was exact
 
 
 class Local(NamedTuple):
+    """A client's state within a round."""
+
     x: Vector
     start: Vector
     q: Vector

@@ -18,21 +18,29 @@ from compositefl.core.vector import Vector
 
 
 class Server(NamedTuple):
+    """What the server keeps."""
+
     z: Vector
     x: Vector  # prox_gamma(z)
     cbar: Vector  # mean of all clients' h_i
 
 
 class Message(NamedTuple):
+    """What the server sends to the clients."""
+
     z: Vector
     direction: Vector
 
 
 class Client(NamedTuple):
+    """What a client keeps from round to round."""
+
     h: Vector  # mean of the client's own gradients in its last accepted round
 
 
 class Local(NamedTuple):
+    """A client's state within a round."""
+
     z: Vector
     start: Message
     h: Vector

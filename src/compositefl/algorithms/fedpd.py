@@ -14,11 +14,15 @@ from compositefl.core.vector import Vector
 
 
 class Client(NamedTuple):
+    """What a client keeps from round to round."""
+
     x: Vector
     dual: Vector
 
 
 class Local(NamedTuple):
+    """A client's state within a round."""
+
     x: Vector
     dual: Vector
     x0: Vector  # the client's own copy of the model

@@ -12,11 +12,15 @@ from compositefl.core.vector import Vector, squared_norm
 
 
 class State(NamedTuple):
+    """What the server keeps."""
+
     x: Vector
     unsolved: Any  # share of the last round's clients that ran out of steps
 
 
 class Local(NamedTuple):
+    """A client's state within a round."""
+
     x: Vector
     start: Vector
     first: Any  # squared norm of the subproblem's gradient at the start
@@ -24,6 +28,8 @@ class Local(NamedTuple):
 
 
 class Upload(NamedTuple):
+    """What a client sends back."""
+
     dx: Vector
     unsolved: Any
 

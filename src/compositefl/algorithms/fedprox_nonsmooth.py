@@ -19,12 +19,16 @@ from compositefl.core.vector import Vector
 
 
 class State(NamedTuple):
+    """What the server keeps."""
+
     x: Vector
     gap: Any  # mean certified gap of the last round's clients
     unsolved: Any  # share of them that ran out of steps
 
 
 class Upload(NamedTuple):
+    """What a client sends back."""
+
     dx: Vector
     gap: Any
     unsolved: Any

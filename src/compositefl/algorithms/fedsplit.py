@@ -10,10 +10,14 @@ from compositefl.core.vector import Vector
 
 
 class Client(NamedTuple):
+    """What a client keeps from round to round."""
+
     z: Vector
 
 
 class Local(NamedTuple):
+    """A client's state within a round."""
+
     u: Vector
     x: Vector
     z: Vector

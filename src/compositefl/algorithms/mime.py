@@ -12,18 +12,24 @@ from compositefl.core.trees import tree_bytes
 from compositefl.core.vector import Vector
 
 
-class State(NamedTuple):  # of the server, and what it broadcasts
+class State(NamedTuple):
+    """What the server keeps, and what it broadcasts."""
+
     x: Vector
     statistics: Any  # of the base optimiser
 
 
 class Local(NamedTuple):
+    """A client's state within a round."""
+
     x: Vector
     start: State
     gradient: Vector  # a full gradient at the start: the mean (Mime), the client's (MimeLite)
 
 
 class Upload(NamedTuple):
+    """What a client sends back."""
+
     dx: Vector
     gradient: Vector
 

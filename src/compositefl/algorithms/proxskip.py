@@ -13,18 +13,24 @@ from compositefl.core.vector import Vector
 
 
 class Server(NamedTuple):
+    """What the server keeps."""
+
     x: Vector
     h: Vector  # estimates the gradient of f at the solution
     last: Vector  # x after the last prox
 
 
 class Local(NamedTuple):
+    """A client's state within a round."""
+
     x: Vector
     gradient: Vector
     coin: Any
 
 
 class Upload(NamedTuple):
+    """What a client sends back."""
+
     gradient: Vector
     coin: Any
 

@@ -7,22 +7,30 @@ from compositefl.core.component import component
 from compositefl.core.vector import Vector
 
 
-class State(NamedTuple):  # of the server, and what it broadcasts
+class State(NamedTuple):
+    """What the server keeps, and what it broadcasts."""
+
     x: Vector
     c: Vector  # mean of all clients' controls
 
 
 class Client(NamedTuple):
+    """What a client keeps from round to round."""
+
     c: Vector
 
 
 class Local(NamedTuple):
+    """A client's state within a round."""
+
     x: Vector
     start: State
     c: Vector
 
 
 class Upload(NamedTuple):
+    """What a client sends back."""
+
     dx: Vector
     dc: Vector
 
@@ -73,6 +81,8 @@ class Scaffold(SmoothAlgorithm):
 
 
 class LocalI(NamedTuple):
+    """A client's state within a round."""
+
     x: Vector
     start: State
     c: Vector

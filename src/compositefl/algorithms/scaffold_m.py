@@ -9,17 +9,23 @@ from compositefl.core.errors import require_share
 from compositefl.core.vector import Vector
 
 
-class State(NamedTuple):  # of the server, and what it broadcasts
+class State(NamedTuple):
+    """What the server keeps, and what it broadcasts."""
+
     x: Vector
     c: Vector  # mean of all clients' controls
     d: Vector  # the mean direction of the last round
 
 
 class Client(NamedTuple):
+    """What a client keeps from round to round."""
+
     c: Vector  # mean of the client's gradients in its last round
 
 
 class Local(NamedTuple):
+    """A client's state within a round."""
+
     x: Vector
     start: State
     c: Vector
@@ -27,6 +33,8 @@ class Local(NamedTuple):
 
 
 class Upload(NamedTuple):
+    """What a client sends back."""
+
     direction: Vector
     dc: Vector
 

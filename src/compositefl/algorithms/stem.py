@@ -11,17 +11,23 @@ from compositefl.core.errors import CompositeFLError, is_concrete, require_nonne
 from compositefl.core.vector import Vector
 
 
-class State(NamedTuple):  # of the server, and what it broadcasts
+class State(NamedTuple):
+    """What the server keeps, and what it broadcasts."""
+
     x: Vector
     d: Vector  # mean direction at the clients' last points
     rounds: Any  # done so far
 
 
 class Client(NamedTuple):
+    """What a client keeps from round to round."""
+
     x: Vector  # where the client's last round ended
 
 
 class Local(NamedTuple):
+    """A client's state within a round."""
+
     x: Vector  # where the next gradient is wanted
     before: Vector  # the point that d belongs to
     d: Vector
@@ -29,6 +35,8 @@ class Local(NamedTuple):
 
 
 class Upload(NamedTuple):
+    """What a client sends back."""
+
     x: Vector
     d: Vector
 

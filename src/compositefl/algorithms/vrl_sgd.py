@@ -7,7 +7,9 @@ from compositefl.core.component import component
 from compositefl.core.vector import Vector
 
 
-class Client(NamedTuple):  # and the local state
+class Client(NamedTuple):
+    """What a client keeps from round to round, and its state within one."""
+
     x: Vector  # where the client's last round ended
     correction: Vector  # D_i, mean over the clients zero
 

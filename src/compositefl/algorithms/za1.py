@@ -8,16 +8,22 @@ from compositefl.core.vector import Vector
 
 
 class Server(NamedTuple):
+    """What the server keeps."""
+
     xbar: Vector  # pre-prox
     p: Vector  # P = prox_{eta_hat}(xbar)
 
 
 class Client(NamedTuple):
+    """What a client keeps from round to round."""
+
     p: Vector  # P of the client's last round
     h: Vector  # mean of its gradients in that round
 
 
 class Local(NamedTuple):
+    """A client's state within a round."""
+
     zhat: Vector
     p: Vector
     c: Vector

@@ -1,18 +1,10 @@
-"""The figures and tables of the papers, as declarations."""
+"""The figures and tables of the papers, as declarations: a folder per paper, a file per figure."""
 
-from compositefl.experiments import (
-    fedcanon,
-    fedcanon_costs,
-    fednmap,
-    fednmap_vision,
-    fedprox,
-    table1,
-    zhang,
-)
-from compositefl.experiments.declaration import Experiment, Setting, Verdict
+from compositefl.experiments import fedcanon, fednmap, fedprox, zhang
+from compositefl.experiments.declaration import Experiment, PlannedRun, Verdict
 from compositefl.experiments.runner import reproduce, write_index
 
-PAPERS = (fednmap, fednmap_vision, table1, zhang, fedcanon, fedcanon_costs, fedprox)
-EXPERIMENTS: dict[str, Experiment] = {e.name: e for p in PAPERS for e in p.EXPERIMENTS}
+PAPERS = (fednmap, zhang, fedcanon, fedprox)
+EXPERIMENTS: dict[str, Experiment] = {e.name: e for paper in PAPERS for e in paper.EXPERIMENTS}
 
-__all__ = ["EXPERIMENTS", "Experiment", "Setting", "Verdict", "reproduce", "write_index"]
+__all__ = ["EXPERIMENTS", "Experiment", "PlannedRun", "Verdict", "reproduce", "write_index"]

@@ -1,7 +1,7 @@
-"""What an experiment is: settings to run, a picture to draw, claims to check."""
+"""What an experiment is: runs to make, a picture to draw, claims to check."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from compositefl.regularizers.base import Regularizer
 
 
 @dataclass(frozen=True)
-class Setting:
+class PlannedRun:
     """One call of `minimize`, and the columns that name it in the experiment's table."""
 
     labels: dict[str, Any]  # e.g. {"method": "FedNMap", "n": 20, "Q": 10}
@@ -37,10 +37,10 @@ class Verdict:
 class Experiment:
     """A figure or table of a paper.
 
-    `settings(quick)` lists the runs, or `measure(quick)` makes the table where nothing is
-    minimised. `quick` asks for a version of minutes. `draw(table, path)` makes the picture in the
-    paper's layout, `judge(table)` the verdicts. `choices` states what the paper leaves open and
-    what was taken.
+    `runs(quick)` lists the runs, or `measure(quick)` makes the table where nothing is minimised.
+    `quick` asks for a version of minutes. `draw(table, path)` makes the picture in the paper's
+    layout, `judge(table)` the verdicts. `choices` states what the paper leaves open and what was
+    taken; what was found stands in NAME.remarks.md beside the experiment's page.
     """
 
     name: str
@@ -49,6 +49,5 @@ class Experiment:
     choices: Sequence[str]
     draw: Callable[[pd.DataFrame, Path], None]
     judge: Callable[[pd.DataFrame], list[Verdict]]
-    settings: Callable[[bool], list[Setting]] | None = None
+    runs: Callable[[bool], list[PlannedRun]] | None = None
     measure: Callable[[bool], pd.DataFrame] | None = None
-    remarks: Sequence[str] = field(default=())  # what was found, for the page

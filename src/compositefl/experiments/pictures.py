@@ -1,4 +1,4 @@
-"""Drawing shared by the experiments: panels of curves over rounds, and log-log slopes."""
+"""Drawing shared by the experiments: panels of curves over rounds, and bars."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -88,17 +88,29 @@ def save(figure: Any, path: Path, table: pd.DataFrame) -> None:
 accuracy_curves = partial(curves, y="accuracy", log=False, y_label="test accuracy", line="method")
 
 
-def final(
-    table: pd.DataFrame, by: Sequence[str], y: str = "natural_residual_sq", tail: float = 0.25
-) -> pd.Series:
-    """Mean of `y` over the trials and the last `tail` of the rounds, for each combination of `by`.
+def draw_bars(
+    table: pd.DataFrame, path: Path, *, panels: dict[str, str], group: str, bar: str
+) -> None:
+    """One panel of bars for each column in `panels`: groups of bars with labels below."""
+    from matplotlib.figure import Figure
 
-    A tail instead of the last round alone, because a stochastic method ends on a noisy floor.
-    """
-    last = table["round"].max()
-    return table[table["round"] >= (1 - tail) * last].groupby(list(by), sort=False)[y].mean()
-
-
-def slope(values: pd.Series) -> float:
-    """Least-squares slope of log(values) over log(index)."""
-    return float(np.polyfit(np.log(values.index.to_numpy(float)), np.log(values.to_numpy()), 1)[0])
+    figure = Figure(figsize=(4.4 * len(panels), 3.4), dpi=110, layout="constrained")
+    axes = np.atleast_1d(figure.subplots(1, len(panels)))
+    groups, bars = (list(dict.fromkeys(table[c])) for c in (group, bar))
+    width = 0.8 / len(bars)
+    for axis, (column, title) in zip(axes, panels.items(), strict=True):
+        for number, name in enumerate(bars):
+            values = table[table[bar] == name].set_index(group)[column].reindex(groups)
+            at = np.arange(len(groups)) + (number - (len(bars) - 1) / 2) * width
+            colour = COLOURS[number % len(COLOURS)]
+            axis.bar(at, values, width, label=str(name), color=colour)
+        axis.set_xticks(range(len(groups)), [str(g) for g in groups], fontsize=8)
+        axis.set_title(title, fontsize=10)
+        axis.grid(axis="y", alpha=0.25)
+    if len(bars) > 1:
+        handles, labels = axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6))
+    else:
+        for axis in axes:
+            axis.tick_params("x", rotation=60)
+    figure.savefig(path)

@@ -90,12 +90,14 @@ class Theorem3(_Smooth):
         return min(g**2 * eta / (2 * one), g**2 * eta / (8 * b**2), cubic)
 
     def violations(self, c: Constants, s: Setting, steps: dict[str, Any]) -> Iterator[str]:
+        """Those of Theorem 1, and full batches."""
         if s.batch_size is None:
             yield "there are no minibatches: with full batches the method is FedProx (Theorem 1)"
         else:
             yield from super().violations(c, s, steps)
 
     def batch(self, s: Setting) -> int:
+        """The samples of a minibatch."""
         if s.batch_size is None:
             raise CompositeFLError(f"{self.name} needs batch_size, the samples of a minibatch")
         return s.batch_size

@@ -69,6 +69,7 @@ class Probe:
         return np.random.default_rng([self.seed, point])
 
     def prox(self, phi: Regularizer, z: Vector, t: float) -> Vector:
+        """prox_t of phi at z, in the type of the probe."""
         return Vector(phi.prox(z.tree, t)).map(lambda a: jnp.asarray(a, self.dtype))
 
     def value_and_gradient(self, x: Vector) -> tuple[jax.Array, Vector]:

@@ -126,12 +126,15 @@ class Theorem38(_ZA1):
     measures = "E Omega_sc_{T+1}, at least E ||P(xbar_{T+1}) - x*||^2"
 
     def eta_hat_limit(self, c: Constants) -> tuple[float, str]:
+        """The largest eta_hat of the theorem, as a number and in words."""
         return c.need("mu", self.name) / (150 * c.L**2), "mu/(150 L^2)"
 
     def server_lr(self, c: Constants) -> float:
+        """The theorem's server step."""
         return math.sqrt(c.clients)
 
     def server_violations(self, c: Constants, server_lr: float) -> Iterator[str]:
+        """What is wrong with a server step, in words."""
         if not math.isclose(server_lr, self.server_lr(c), rel_tol=1e-9):
             yield f"server_lr={server_lr:.4g} is not sqrt(n) = {self.server_lr(c):.4g}"
 

@@ -6,11 +6,9 @@ mean is measured.
 """
 
 import math
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -28,16 +26,15 @@ from compositefl.algorithms import (
 from compositefl.algorithms.certified import begin_solve, improve
 from compositefl.core.vector import Vector
 from compositefl.experiments.declaration import Experiment, Verdict
-from compositefl.experiments.pictures import slope
+from compositefl.experiments.rates import SLACK, draw, panels, robust
 from compositefl.problem import Problem
-from compositefl.simulation.simulation import Simulation
 from compositefl.solve._minimize import minimize
+from compositefl.solve.trajectory import Trajectory
 from compositefl.theory import Constants, StepSizes, stepsizes
 
 DEVICES = 64
 SAMPLES = 50
 FEATURES = 2
-SLACK = 0.05  # a measured slope this much above the theorem's still counts as following it
 LOOKS = 512  # evaluations of a run of a smooth loss
 STOPS = 32  # iterates of a run whose Moreau envelope is evaluated
 ENVELOPE_STEPS = 300
@@ -56,6 +53,7 @@ class Data:
     noise: float
 
     def __call__(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """(x, y) of each device."""
         rng = np.random.default_rng(0)
         w = rng.normal(size=FEATURES)
         w *= self.distance / np.linalg.norm(w)
@@ -67,13 +65,6 @@ class Data:
             y = x @ own + self.noise * rng.normal(size=SAMPLES)
             devices.append((x.astype(np.float32), y.astype(np.float32)))
         return devices if self.spread else devices[:1] * DEVICES
-
-
-def robust(w: Any, batch: Any) -> jax.Array:
-    """Geman and McClure's loss r^2 / (2 (1 + r^2)) of r = x.w - y: smooth, Lipschitz, nonconvex."""
-    x, y = batch
-    square = jnp.square(x @ w - y)
-    return jnp.mean(square / (1 + square)) / 2
 
 
 def absolute(w: Any, batch: Any) -> jax.Array:
@@ -92,6 +83,7 @@ ABSOLUTE = Constants(L=SIGMOID_NU, nu=SIGMOID_NU, lipschitz=0.25, clients=DEVICE
 
 @cache
 def smooth_problem(data: Data, at_solution: bool) -> Problem:
+    """The robust loss on `data`, started at 0 or at its solution."""
     problem = Problem(robust, np.zeros(FEATURES), data())
     if at_solution:
         options: dict[str, Any] = dict(dtype="float64", progress=False, devices=1)
@@ -102,6 +94,7 @@ def smooth_problem(data: Data, at_solution: bool) -> Problem:
 
 @cache
 def nonsmooth_problem() -> Problem:
+    """The absolute loss, started at 0."""
     return Problem(absolute, np.zeros(FEATURES), NONSMOOTH())
 
 
@@ -215,26 +208,24 @@ def nonsmooth_run(rounds: int, devices: int, batch: int | None, trials: int) -> 
         accuracy=1e-3 * steps.eta * constants.lipschitz**2,
         weak_convexity=SIGMOID_NU,
     )
+    trajectory = Trajectory(
+        problem,
+        None,
+        algorithm,
+        trials=trials,
+        batch_size=batch,
+        dtype="float64",
+        devices=1,
+        client_block=devices,
+        **sampling(devices),
+    )
     with jax.enable_x64(True):
-        simulation = Simulation(
-            problem,
-            [algorithm] * trials,
-            range(trials),
-            seed=0,
-            batch_size=batch,
-            count=devices,
-            weights=np.ones(DEVICES),
-            dtype="float64",
-            replacement=True,
-            devices=1,
-            block=devices,
-        )
         whole = [np.concatenate(part) for part in zip(*problem.clients, strict=True)]
         samples = tuple(jnp.asarray(part, jnp.float64) for part in whole)
         values = []
         for stop in range(STOPS):
-            simulation.advance(round((stop + 0.5) * rounds / STOPS))
-            models = jnp.asarray(simulation.models().tree)
+            trajectory.advance(round((stop + 0.5) * rounds / STOPS))
+            models = jnp.asarray(trajectory.models())
             values.append(envelope_gradient_sq(steps.envelope, samples, models))
         squares, errors = np.asarray(values).transpose(1, 0, 2)
     means = squares.mean(axis=0)
@@ -259,6 +250,7 @@ class Family:
     at_solution: bool = False
 
     def run(self, trials: int) -> Iterator[dict[str, Any]]:
+        """A row of the table for each of the settings."""
         for rounds, devices, batch in self.settings:
             if self.data is NONSMOOTH:
                 assert devices is not None
@@ -274,6 +266,7 @@ class Family:
 
 
 def families(quick: bool) -> list[Family]:
+    """One family for each panel."""
     rounds = (512, 2048) if quick else (2048, 8192, 32768, 131072)
     fixed = 4096 if quick else 32768
     some = (1, 8) if quick else (1, 2, 4, 8, 16)
@@ -308,54 +301,13 @@ def families(quick: bool) -> list[Family]:
 
 
 def measure(quick: bool) -> pd.DataFrame:
+    """The measured values of all families."""
     trials = 2 if quick else 8
     return pd.DataFrame([row for family in families(quick) for row in family.run(trials)])
 
 
-def panels(table: pd.DataFrame) -> Iterator[tuple[str, str, float, pd.Series, float]]:
-    """(title, what varies, the theorem's slope, measured values, their slope) of each panel.
-
-    Both slopes are NaN where there is no theorem.
-    """
-    for title, part in table.groupby("panel", sort=False):
-        varies, theory = part["varies"].iloc[0], float(part["theory"].iloc[0])
-        values = part.set_index(varies)["measured"]
-        yield str(title), varies, theory, values, math.nan if math.isnan(theory) else slope(values)
-
-
-def draw(table: pd.DataFrame, path: Path, y_label: str, columns: int = 4) -> None:
-    """Measured values over what varies, and a line of the theorem's slope through the first."""
-    from matplotlib.figure import Figure
-
-    from compositefl.report.curves import COLOURS
-
-    shown = list(panels(table))
-    rows = -(-len(shown) // columns)
-    figure = Figure(figsize=(3.1 * columns, 2.6 * rows), dpi=100, layout="constrained")
-    axes = np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).ravel()
-    for axis, (title, varies, theory, values, measured) in zip(axes, shown, strict=False):
-        x = values.index.to_numpy(float)
-        known = not math.isnan(theory)
-        label = f"measured, slope {measured:.2f}" if known else "measured"
-        axis.loglog(x, values, "o-", ms=4, color=COLOURS[0], label=label)
-        if known:
-            line = values.iloc[0] * (x / x[0]) ** theory
-            axis.loglog(x, line, "--", color=COLOURS[1], label=f"theory, slope {theory:.2f}")
-        axis.set_title("\n".join(textwrap.wrap(title, 40)), fontsize=8)
-        if len(x) < 8:
-            axis.set_xticks(x, [f"{v:,.0f}" for v in x])
-            axis.set_xticks([], minor=True)
-        axis.set_xlabel(varies, fontsize=8)
-        axis.tick_params(labelsize=7, which="both")
-        axis.legend(fontsize=7)
-        axis.grid(alpha=0.25)
-    for axis in axes[len(shown) :]:
-        axis.remove()
-    figure.supylabel(y_label, fontsize=9)
-    figure.savefig(path)
-
-
 def judge(table: pd.DataFrame) -> list[Verdict]:
+    """The paper's claims against the table."""
     verdicts = [
         Verdict(
             f"{title}: rate in {varies}",
@@ -377,55 +329,31 @@ def judge(table: pd.DataFrame) -> list[Verdict]:
     return verdicts
 
 
-EXPERIMENTS = [
-    Experiment(
-        "fedprox-theorems",
-        "rates of FedProx and FedMSPP",
-        "Yuan, Li (2022), Theorems 1 to 4 and Remark 2; the paper has no experiments",
-        (
-            f"{DEVICES} devices with {SAMPLES} samples of {FEATURES} features each, rows of norm "
-            "1; device i has its own linear model. Start at 0.",
-            "Theorems 1 and 3: Geman and McClure's loss r^2/(2 (1 + r^2)) of the residual r, with "
-            "L = 1 and G = 0.325; nonconvex.",
-            "Theorems 2 and 4: |sigmoid(x.w) - sigmoid(y)|, nonsmooth and not convex, with "
-            "G = 1/4 and nu = 0.0962; envelope parameter r = 1/(4 nu).",
-            "eta is the theorem's. Devices are drawn with replacement, as in the theorems, samples "
-            "of a minibatch too.",
-            "Local problems of smooth losses are solved by as many gradient steps as prove the "
-            "theorem's accuracy; of nonsmooth ones to a certified gap of 0.001 eta G^2, where the "
-            "theorems want exact solutions.",
-            f"Measured is the mean over the iterates t < T: over {LOOKS} of them (trapezoidal "
-            f"rule) for smooth losses, {STOPS} for the envelope. 8 trials.",
-            "Rates in I and b at T = 32768, or 65536 from the solution, where T >= (b I)^3. Rates "
-            "in T from 2048 to 131072 rounds (nonsmooth: 256 to 16384).",
-            "Starts at the solution, found by gradient descent, leave only the noise: Delta = 0. "
-            "In one of them all devices hold the same samples.",
-            f"A slope holds if it is at most {SLACK} above the theorem's.",
-        ),
-        partial(draw, y_label="mean squared gradient norm"),
-        judge,
-        measure=measure,
-        remarks=(
-            "The theorems give upper bounds up to a constant; measured slopes can only agree or "
-            "disagree with how the bounds fall. Theorems 2 and 4 are run over T alone; that "
-            "Theorem 2's bound does not depend on I was not tried.",
-            "From the start at 0 the mean is nearly (f(x_0) - f(x_T)) / (eta T), the column "
-            "descent of the CSV file: those slopes mostly tell how eta depends on T, I and b. The "
-            "runs that start at the solution show the noise alone.",
-            "T must be large enough to reach the solution. With 5 features and a start at distance "
-            "3, on the plateau of the loss, the slopes in T up to 32768 were -0.18 (Theorem 1) and "
-            "-0.01 (Theorem 3), with values below the bounds. The problem here has 2 features "
-            "and for Theorems 1 and 3 a start at distance 1.",
-            "The rate of Theorem 3 in b is not seen at the solution when devices differ: the mean "
-            "rises with b, while it falls as stated when all devices hold the same samples. "
-            "A minibatch does not lessen the noise of drawing devices. With H^2 the variance of "
-            "the devices' gradients this noise adds about eta L H^2 / I to the mean, and the "
-            "theorem's eta grows as sqrt(b I / T), so it adds H^2 sqrt(b / (T I)) / 8 where the "
-            "theorem has G^2 / sqrt(T b I). At b = 32 the measured value is still 14 times "
-            "below the theorem's right-hand side, so this run contradicts no bound; but as b "
-            "grows no constant covers the difference, so the "
-            "speed-up in b seems to need equal devices (or all devices in every round). The proof "
-            "is in a supplement that was not at hand.",
-        ),
+EXPERIMENT = Experiment(
+    "fedprox-theorems",
+    "rates of FedProx and FedMSPP",
+    "Yuan, Li (2022), Theorems 1 to 4 and Remark 2; the paper has no experiments",
+    (
+        f"{DEVICES} devices with {SAMPLES} samples of {FEATURES} features each, rows of norm "
+        "1; device i has its own linear model. Start at 0.",
+        "Theorems 1 and 3: Geman and McClure's loss r^2/(2 (1 + r^2)) of the residual r, with "
+        "L = 1 and G = 0.325; nonconvex.",
+        "Theorems 2 and 4: |sigmoid(x.w) - sigmoid(y)|, nonsmooth and not convex, with "
+        "G = 1/4 and nu = 0.0962; envelope parameter r = 1/(4 nu).",
+        "eta is the theorem's. Devices are drawn with replacement, as in the theorems, samples "
+        "of a minibatch too.",
+        "Local problems of smooth losses are solved by as many gradient steps as prove the "
+        "theorem's accuracy; of nonsmooth ones to a certified gap of 0.001 eta G^2, where the "
+        "theorems want exact solutions.",
+        f"Measured is the mean over the iterates t < T: over {LOOKS} of them (trapezoidal "
+        f"rule) for smooth losses, {STOPS} for the envelope. 8 trials.",
+        "Rates in I and b at T = 32768, or 65536 from the solution, where T >= (b I)^3. Rates "
+        "in T from 2048 to 131072 rounds (nonsmooth: 256 to 16384).",
+        "Starts at the solution, found by gradient descent, leave only the noise: Delta = 0. "
+        "In one of them all devices hold the same samples.",
+        f"A slope holds if it is at most {SLACK} above the theorem's.",
     ),
-]
+    partial(draw, y_label="mean squared gradient norm"),
+    judge,
+    measure=measure,
+)

@@ -1,4 +1,4 @@
-"""Huang, Pu, Johansson (2026), Table 1: which composite method covers which class of problems.
+"""Table 1: which composite method covers which class of problems.
 
 The table has no experiment behind it. Each method is run here on one small problem of the class
 that the table gives it, and the measured rate in T stands next to the table's.
@@ -18,7 +18,7 @@ import pandas as pd
 from compositefl.algorithms import PGD, ZA1, EControlDA, FastFedDA, FedCanon, FedDA, FedNMap
 from compositefl.algorithms.base import Algorithm
 from compositefl.experiments.declaration import Experiment, Verdict
-from compositefl.experiments.fedprox import SLACK, draw, panels, robust
+from compositefl.experiments.rates import SLACK, draw, panels, robust
 from compositefl.problem import Problem
 from compositefl.regularizers import L1, MCP
 from compositefl.regularizers.base import Regularizer
@@ -52,6 +52,7 @@ class Class:
     noise: float = 0.5
 
     def data(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """(x, y) of each client."""
         rng = np.random.default_rng(0)
         clients = []
         common = rng.normal(size=FEATURES)
@@ -84,6 +85,7 @@ class Case:
 
 @cache
 def case(kind: Class) -> Case:
+    """The problem of a class, solved by proximal gradient."""
     clients = kind.data()
     problem = Problem(kind.loss, np.zeros(FEATURES), clients)
     hessians = [x.T @ x / SAMPLES for x, _ in clients]  # bounds for the robust loss
@@ -124,6 +126,7 @@ class Row:
 
     @property
     def title(self) -> str:
+        """The heading of the row's panel."""
         return f"{self.method} ({self.kind.name})"
 
     def algorithm(self, rounds: int) -> tuple[Algorithm, StepSizes | None]:
@@ -159,6 +162,7 @@ class Row:
         ), steps
 
     def run(self, rounds: int, trials: int, batch: int | None) -> tuple[Any, StepSizes | None]:
+        """The result of T rounds, and the theorem's steps where there are some."""
         algorithm, steps = self.algorithm(rounds)
         here = case(self.kind)
         gamma = 1 / here.constants.L if steps is None or steps.gamma is None else steps.gamma
@@ -190,6 +194,7 @@ class Row:
             }
 
     def value(self, result: Any, rounds: int) -> float:
+        """The quantity that the row's rate is about."""
         here, history = case(self.kind), result.history
         if self.measures == "squared distance":
             return float(np.mean(np.sum(np.square(result.params - here.solution), axis=1)))
@@ -317,6 +322,7 @@ MEASURES = {
 
 
 def measure(quick: bool) -> pd.DataFrame:
+    """The measured values of all rows."""
     table = pd.concat(
         pd.DataFrame(row.table(quick)).assign(method=row.method, varies="T", theory=row.theory)
         for row in ROWS
@@ -325,6 +331,7 @@ def measure(quick: bool) -> pd.DataFrame:
 
 
 def judge(table: pd.DataFrame) -> list[Verdict]:
+    """The paper's claims against the table."""
     found = {title: (values, slope) for title, _, _, values, slope in panels(table)}
     verdicts = []
     for row in ROWS:
@@ -361,53 +368,41 @@ def judge(table: pd.DataFrame) -> list[Verdict]:
     return verdicts
 
 
-EXPERIMENTS = [
-    Experiment(
-        "fednmap-table1",
-        "which method covers which class of problems",
-        "Huang, Pu, Johansson (2026), Table 1",
-        (
-            f"{CLIENTS} clients with {SAMPLES} samples of {FEATURES} normal features; client i has "
-            "its own linear model around a common one of norm 1. Minibatches of "
-            f"{BATCH}, Q = {STEPS} (EControlDA: 1). Start at 0, float64.",
-            "Classes: least squares with repeated features + l1 (convex, not strongly; "
-            "proximal PL); least squares + l1 (strongly convex); least squares + MCP with rho = "
-            "0.25 below the strong convexity 0.91 (psi PL, phi not convex); Geman and McClure's "
-            "loss + MCP (f and phi not convex).",
-            "psi* and x* are from 20,000 steps of proximal gradient.",
-            "ZA1 (strongly convex) and FedNMap use the steps and bounds of ZA1 Theorem 3.8 and "
-            "FedNMap Theorems 5 and 8 from the theory module, with L and mu exact and sigma "
-            "measured. FedDA and EControlDA have the effective step 1/(L sqrt(T)), EControlDA "
-            "sends the largest third of each vector. Fast-FedDA: strong_convexity mu, proximity "
-            "L. Where no rate is established the steps are constant: eta_hat = 1/(10 L).",
-            "FedNMap Theorem 5 bounds the normal map, which is at least (1 - gamma rho) times the "
-            "natural residual measured here (the measure of the paper's Table 1).",
-            "The table has no experiment behind it: here each method is run on one problem of its "
-            "class, and the rate in T is measured. How FedNMap's error falls with n and Q is in "
-            "fednmap-fig3 and fednmap-fig4.",
-            "The clients' quadratics have different Hessians, so their gradients differ without "
-            "bound far from the start: FedDA and Fast-FedDA are run outside the bounded "
-            "heterogeneity that their theorems ask for.",
-            "Where no rate is established, 'holds' means: the method stays within 1 % of its "
-            "first psi - psi*.",
-            "Gaps and distances: means over the trials; psi(x_T) also over the last tenth of the "
-            "rounds. Trials: 8; 32 for Fast-FedDA and ZA1 (strongly convex), 4 for FedNMap "
-            "(nonconvex).",
-            f"A slope holds if it is at most {SLACK} above the table's, 0.15 where the table's "
-            "rate hides a logarithm.",
-        ),
-        partial(draw, y_label="measured"),
-        judge,
-        measure=measure,
-        remarks=(
-            "Where the table says 'not established' the papers prove a neighbourhood only. With "
-            "full gradients ZA1 reaches the solution to rounding, so the part of its neighbourhood "
-            "that comes from bounded subgradients is not seen; FedCanon keeps a bias, which "
-            "is proportional to its local step.",
-            "The theorems' steps are small (FedNMap, T = 64,000: eta_hat = 1e-4), so FedNMap's "
-            "rates show only beyond T = 50,000. With 40 samples a client, minibatches of 4 and an "
-            "MCP weight of 0.05 Theorem 5 left the nonconvex problem near its start up to T = "
-            "32,000; the problem here has less noise.",
-        ),
+EXPERIMENT = Experiment(
+    "fednmap-table1",
+    "which method covers which class of problems",
+    "Huang, Pu, Johansson (2026), Table 1",
+    (
+        f"{CLIENTS} clients with {SAMPLES} samples of {FEATURES} normal features; client i has "
+        "its own linear model around a common one of norm 1. Minibatches of "
+        f"{BATCH}, Q = {STEPS} (EControlDA: 1). Start at 0, float64.",
+        "Classes: least squares with repeated features + l1 (convex, not strongly; "
+        "proximal PL); least squares + l1 (strongly convex); least squares + MCP with rho = "
+        "0.25 below the strong convexity 0.91 (psi PL, phi not convex); Geman and McClure's "
+        "loss + MCP (f and phi not convex).",
+        "psi* and x* are from 20,000 steps of proximal gradient.",
+        "ZA1 (strongly convex) and FedNMap use the steps and bounds of ZA1 Theorem 3.8 and "
+        "FedNMap Theorems 5 and 8 from the theory module, with L and mu exact and sigma "
+        "measured. FedDA and EControlDA have the effective step 1/(L sqrt(T)), EControlDA "
+        "sends the largest third of each vector. Fast-FedDA: strong_convexity mu, proximity "
+        "L. Where no rate is established the steps are constant: eta_hat = 1/(10 L).",
+        "FedNMap Theorem 5 bounds the normal map, which is at least (1 - gamma rho) times the "
+        "natural residual measured here (the measure of the paper's Table 1).",
+        "The table has no experiment behind it: here each method is run on one problem of its "
+        "class, and the rate in T is measured. How FedNMap's error falls with n and Q is in "
+        "fednmap-fig3 and fednmap-fig4.",
+        "The clients' quadratics have different Hessians, so their gradients differ without "
+        "bound far from the start: FedDA and Fast-FedDA are run outside the bounded "
+        "heterogeneity that their theorems ask for.",
+        "Where no rate is established, 'holds' means: the method stays within 1 % of its "
+        "first psi - psi*.",
+        "Gaps and distances: means over the trials; psi(x_T) also over the last tenth of the "
+        "rounds. Trials: 8; 32 for Fast-FedDA and ZA1 (strongly convex), 4 for FedNMap "
+        "(nonconvex).",
+        f"A slope holds if it is at most {SLACK} above the table's, 0.15 where the table's "
+        "rate hides a logarithm.",
     ),
-]
+    partial(draw, y_label="measured"),
+    judge,
+    measure=measure,
+)

@@ -1,0 +1,15 @@
+"""Huang, Pu, Johansson (2026): FedNMap."""
+
+from compositefl.experiments.fednmap import fig2, fig3, fig4, fig5, fig6, table1
+
+EXPERIMENTS = tuple(
+    module.EXPERIMENT
+    for module in (
+        fig2,
+        fig3,
+        fig4,
+        fig5,
+        fig6,
+        table1,
+    )
+)

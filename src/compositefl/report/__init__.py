@@ -1,0 +1,1 @@
+"""Histories as pictures and tables."""

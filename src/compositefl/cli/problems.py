@@ -106,6 +106,7 @@ def _build_model(settings: Settings, clients: Sequence[Any], classes: int) -> mo
     given = [f"--model {settings.model}"]
     given += [f"--hidden {settings.hidden}"] if hidden is not None else []
     given += [f"--activation {settings.activation}"] if settings.activation is not None else []
+    given += ["--intercept"] if settings.intercept else []
     try:
         return models.build(
             settings.model,
@@ -113,6 +114,7 @@ def _build_model(settings: Settings, clients: Sequence[Any], classes: int) -> mo
             classes=classes,
             hidden=hidden,
             activation=settings.activation,
+            intercept=settings.intercept or None,
         )
     except CompositeFLError as error:
         raise CompositeFLError(f"{' '.join(given)}: {error}") from error

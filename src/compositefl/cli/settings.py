@@ -82,6 +82,12 @@ class Settings:
     activation: Annotated[
         str | None, _text(PROBLEM, "Activation of the mlp; default sigmoid.", "NAME")
     ] = None
+    intercept: Annotated[
+        bool,
+        _option(
+            PROBLEM, "Give linear or logistic one, as multinomial has: '*/bias'.", "--intercept"
+        ),
+    ] = False
     partition: Annotated[
         str | None, _text(PROBLEM, "How samples are spread over clients; default label.", "NAME")
     ] = None

@@ -1,7 +1,8 @@
 """Ready models. Biases start at zero, kernels as normals (He before rectifiers, else Glorot).
 
-Linear, logistic and multinomial regression are convex and start at zero. The same arguments return
-the same model.
+Linear, logistic and multinomial regression are convex and start at zero. Their intercept is the
+parameter "dense0/bias"; `ByName({"*bias": Zero(), "*": L1(0.01)})` leaves it unpenalised. The same
+arguments return the same model.
 """
 
 import math
@@ -28,20 +29,21 @@ from compositefl.models.layers import (
     check_activation,
     initial_scale,
 )
+from compositefl.models.linear import LinearLoss
 
 
 def linear_regression(features: int, intercept: bool = False) -> Model:
     """f = mean (x.w - y)^2 / 2."""
     require_integer(features=features)
     network = Network((int(features),), (Dense(1, "zeros", bool(intercept)),), squeeze=True)
-    return from_network("linear-regression", network, squared, None)
+    return from_network("linear-regression", network, squared, None, kind=LinearLoss)
 
 
 def logistic_regression(features: int, intercept: bool = False) -> Model:
     """f = mean ln(1 + exp(-b x.w)) with b = 2 y - 1, labels y in {0, 1}."""
     require_integer(features=features)
     network = Network((int(features),), (Dense(1, "zeros", bool(intercept)),), squeeze=True)
-    return from_network("logistic-regression", network, logistic, 2)
+    return from_network("logistic-regression", network, logistic, 2, kind=LinearLoss)
 
 
 def multinomial(features: int, classes: int, intercept: bool = True) -> Model:
@@ -49,7 +51,7 @@ def multinomial(features: int, classes: int, intercept: bool = True) -> Model:
     require_integer(features=features)
     require_integer(2, classes=classes)
     network = Network((int(features),), (Dense(int(classes), "zeros", bool(intercept)),))
-    return from_network("multinomial", network, cross_entropy, int(classes))
+    return from_network("multinomial", network, cross_entropy, int(classes), kind=LinearLoss)
 
 
 LOSSES = {"cross-entropy": cross_entropy, "squared": sigmoid_squared}
@@ -114,13 +116,14 @@ def _dense(units: int) -> tuple[Any, ...]:
 
 
 MODELS = {
-    "linear": "linear regression, squared loss",
-    "logistic": "binary logistic regression",
+    "linear": "linear regression, squared loss; intercept= true or false",
+    "logistic": "binary logistic regression; intercept= true or false",
     "multinomial": "multinomial logistic regression, a linear map with cross-entropy",
     "mlp": "dense network; hidden= widths, activation= function",
     "cnn-zhang": "convolutional network for 28x28 images, 112,394 parameters",
     "cnn-fedcanon": "convolutional network for 28x28 or 32x32x3 images, 268,362 or more parameters",
 }
+LINEAR = ("linear", "logistic", "multinomial")
 
 
 def build(
@@ -130,24 +133,32 @@ def build(
     classes: int,
     hidden: Sequence[int] | None = None,
     activation: str | None = None,
+    intercept: bool | None = None,
 ) -> Model:
-    """A model of `MODELS` for samples of `input_shape`. By default mlp has 32 sigmoid units."""
+    """A model of `MODELS` for samples of `input_shape`. By default mlp has 32 sigmoid units.
+
+    intercept: of a linear model; by default multinomial has one, linear and logistic have none.
+    """
     if name not in MODELS:
         raise unknown_name("model", name, MODELS)
+    if intercept is not None and name not in LINEAR:
+        raise CompositeFLError(f"intercept is for {', '.join(LINEAR)}, not for '{name}'")
+    if not isinstance(intercept, bool | None):
+        raise CompositeFLError(f"intercept={intercept!r} must be true or false")
     if name != "mlp" and (hidden is not None or activation is not None):
         raise CompositeFLError(f"hidden and activation are for the model 'mlp', not for '{name}'")
     shape = tuple(int(size) for size in input_shape)
     features = math.prod(shape)
     if name == "linear":
-        return linear_regression(features)
+        return linear_regression(features, bool(intercept))
     if name == "logistic":
         if classes != 2:
             raise CompositeFLError(
                 f"model 'logistic' has 2 classes, the data {classes}; use 'multinomial'"
             )
-        return logistic_regression(features)
+        return logistic_regression(features, bool(intercept))
     if name == "multinomial":
-        return multinomial(features, classes)
+        return multinomial(features, classes, intercept is not False)
     if name == "mlp":
         widths = (features, *((32,) if hidden is None else hidden), classes)
         return mlp(widths, activation or "sigmoid")

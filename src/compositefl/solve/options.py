@@ -10,6 +10,7 @@ import numpy as np
 from compositefl.algorithms.base import Algorithm, wants_theory
 from compositefl.core.errors import CompositeFLError, require_integer, require_positive
 from compositefl.core.vector import Vector
+from compositefl.engine.hessian import check_hessian
 from compositefl.problem import Problem
 
 
@@ -111,6 +112,7 @@ class Options:
         algorithm.check()
         algorithm.regularizer.check_tree(problem.params)
         algorithm.regularizer.check_prox("eval_gamma", self.eval_gamma)
+        check_hessian(algorithm, problem.loss, problem.parameter_count)
         clients = len(problem.sizes)
         whole = self.client_count(clients) == clients and not self.replacement and not self.dropout
         if algorithm.needs_everyone and not whole:

@@ -1,0 +1,161 @@
+"""The subproblem of the proximal Newton method: a quadratic plus phi, to high accuracy.
+
+    minimise over y   g.(y - x) + 1/2 (y - x)'B(y - x) + phi(y),    B positive definite,
+
+which is the prox of phi in the metric of B, at x - B^-1 g. Where phi is a sum over single entries:
+coordinate descent, with a semismooth Newton step tried after each sweep. Any other phi: accelerated
+proximal gradient steps with restarts. Both start at x and never let the objective rise, so what
+they find is better than x also where a weakly convex phi leaves several stationary points.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.flatten_util import ravel_pytree
+
+from compositefl.core.vector import Vector
+from compositefl.regularizers.base import Regularizer
+
+SWEEPS = 100  # of coordinate descent, each with a Newton step
+STEPS = 20_000  # accelerated
+RAISE = 10.0  # factor between two dampings that are tried
+
+
+class Quadratic(NamedTuple):
+    """The model around x, in flat coordinates."""
+
+    phi: Regularizer
+    unravel: Callable[[jax.Array], Any]  # flat coordinates -> what phi is a function of
+    x: jax.Array
+    g: jax.Array
+    B: jax.Array
+
+    def gradient(self, y: jax.Array) -> jax.Array:
+        """Of the quadratic part."""
+        return self.g + self.B @ (y - self.x)
+
+    def value(self, y: jax.Array) -> jax.Array:
+        d = y - self.x
+        return jnp.vdot(self.g + 0.5 * (self.B @ d), d) + self.phi.value(self.unravel(y))
+
+    def prox(self, z: jax.Array, t: Any) -> jax.Array:
+        return ravel_pytree(self.phi.prox(self.unravel(z), t))[0]
+
+    def tolerance(self, t: Any, y: jax.Array) -> jax.Array:
+        """The residual that counts as zero: rounding leaves about eps of these sizes."""
+        d = jnp.abs(y - self.x)
+        size = jnp.abs(y) + t * (jnp.abs(self.g) + jnp.abs(self.B) @ d)
+        return jnp.finfo(y.dtype).eps ** 0.8 * jnp.max(size / jnp.sqrt(t))
+
+
+def minimize_model(phi: Regularizer, x: Vector, g: Vector, B: jax.Array) -> Vector:
+    """The minimiser of the quadratic with gradient g and Hessian B at x, plus phi."""
+    flat, unravel = ravel_pytree(x)
+    model = Quadratic(phi, lambda y: unravel(y).tree, flat, ravel_pytree(g)[0], B)
+    return unravel(by_coordinates(model) if phi.is_separable else accelerated(model))
+
+
+def by_coordinates(model: Quadratic) -> jax.Array:
+    """Sweeps of coordinate descent and semismooth Newton steps, while the residual is not zero.
+
+    Coordinate j moves to prox_{t_j}(y_j - t_j q_j), q the gradient and t_j = 1/B_jj, or 1/(2 rho)
+    if that is less: the objective falls also where phi is weakly convex. With P the derivatives of
+    the proxes, the Newton step s on y - prox_t(y - t q) = 0 solves (I - P + P T B) s = -residual.
+    It is exact once the entries at kinks are known; a sweep after it puts them there.
+    """
+    x, B = model.x, model.B
+    count = jnp.arange(x.size, dtype=jnp.int32)
+    t = 1.0 / jnp.maximum(jnp.diagonal(B), 2.0 * model.phi.rho)
+
+    def prox_one(j: jax.Array, z: jax.Array) -> jax.Array:
+        return model.prox(jnp.full_like(x, z), t[j])[j]
+
+    def sweep(y: jax.Array) -> jax.Array:
+        def move(j: jax.Array, carry: Any) -> Any:
+            y, q = carry
+            new = prox_one(j, y[j] - t[j] * q[j])
+            return y.at[j].set(new), q + B[j] * (new - y[j])
+
+        return lax.fori_loop(0, x.size, move, (y, model.gradient(y)))[0]
+
+    def residual(y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """y - prox_t(y - t q), and the derivatives of the proxes."""
+        z = y - t * model.gradient(y)
+        point, slope = jax.vmap(jax.value_and_grad(prox_one, argnums=1))(count, z)
+        return y - point, jnp.where(jnp.isfinite(slope), slope, 0.0)
+
+    def newton(y: jax.Array) -> jax.Array:
+        r, slope = residual(y)
+        jacobian = jnp.diag(1.0 - slope) + (slope * t)[:, None] * B
+        return y - jnp.linalg.solve(jacobian, r)
+
+    def turn(state: Any) -> Any:
+        y, count, _ = state
+        y = sweep(y)
+        fast = sweep(newton(y))
+        y = jnp.where(model.value(fast) <= model.value(y), fast, y)  # NaN: the sweep alone
+        left = jnp.max(jnp.abs(residual(y)[0]) / jnp.sqrt(t))
+        return y, count + 1, left > model.tolerance(t, y)
+
+    start = (x, jnp.int32(0), jnp.asarray(True))
+    return lax.while_loop(lambda s: s[2] & (s[1] < SWEEPS), turn, start)[0]
+
+
+def accelerated(model: Quadratic) -> jax.Array:
+    """Nesterov's proximal gradient steps; a step that raises the objective restarts the momentum.
+
+    y+ = prox_t(w - t q(w)), w = y + (momentum) (y - y before), t = 1/L with L the largest
+    eigenvalue of B, or 1/(2 rho) if that is less.
+    """
+    x = model.x
+    largest = jnp.linalg.eigvalsh(model.B)[-1]
+    t = 1.0 / jnp.maximum(largest, 2.0 * model.phi.rho)
+
+    def step(w: jax.Array) -> jax.Array:
+        return model.prox(w - t * model.gradient(w), t)
+
+    def turn(state: Any) -> Any:
+        y, w, k, value, count, _ = state
+        new = step(w)
+        new_value = model.value(new)
+        worse = new_value > value
+        left = jnp.max(jnp.abs(new - w)) / jnp.sqrt(t)
+        ahead = new + k / (k + 3.0) * (new - y)
+        return (
+            jnp.where(worse, y, new),
+            jnp.where(worse, y, ahead),
+            jnp.where(worse, jnp.zeros_like(k), k + 1.0),
+            jnp.where(worse, value, new_value),
+            count + 1,
+            # A plain step, from y itself, can be worse by rounding only: then it is over.
+            jnp.where(worse, k > 0, left > model.tolerance(t, new)),
+        )
+
+    y = step(x)
+    zero = jnp.zeros((), x.dtype)
+    start = (y, y, zero, model.value(y), jnp.int32(0), jnp.asarray(True))
+    return lax.while_loop(lambda s: s[5] & (s[4] < STEPS), turn, start)[0]
+
+
+def positive_definite(H: jax.Array, damping: Any) -> tuple[jax.Array, Any]:
+    """H + damping D with the least damping, from the given one up, that a Cholesky factor has.
+
+    D = |diag(H)|, the same for all units of the parameters. At least eps^(2/3): a Hessian of
+    fewer samples than parameters is singular.
+    """
+    eps = jnp.finfo(H.dtype).eps
+    size = jnp.abs(jnp.diagonal(H))
+    top = jnp.max(size)
+    D = jnp.diag(jnp.maximum(size, jnp.where(top > 0, eps * top, 1.0)))
+
+    def fails(damping: Any) -> Any:
+        # A matrix with NaN will not get better.
+        return jnp.any(jnp.isnan(jnp.linalg.cholesky(H + damping * D))) & jnp.isfinite(top)
+
+    start = jnp.maximum(damping, eps ** (2 / 3)).astype(H.dtype)
+    more = lambda damping: jnp.maximum(damping * RAISE, eps**0.25)  # noqa: E731
+    damping = lax.while_loop(fails, more, start)
+    return H + damping * D, damping

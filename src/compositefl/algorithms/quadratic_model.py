@@ -3,9 +3,9 @@
     minimise over y   g.(y - x) + 1/2 (y - x)'B(y - x) + phi(y),    B positive definite,
 
 which is the prox of phi in the metric of B, at x - B^-1 g. Where phi is a sum over single entries:
-coordinate descent, with a semismooth Newton step tried after each sweep. Any other phi: accelerated
-proximal gradient steps with restarts. Both start at x and never let the objective rise, so what
-they find is better than x also where a weakly convex phi leaves several stationary points.
+coordinate descent and semismooth Newton steps in turn. Any other phi: accelerated proximal gradient
+steps with restarts. Both start at x and never let the objective rise, so what they find is better
+than x also where a weakly convex phi leaves several stationary points.
 """
 
 from collections.abc import Callable
@@ -20,6 +20,7 @@ from compositefl.core.vector import Vector
 from compositefl.regularizers.base import Regularizer
 
 SWEEPS = 100  # of coordinate descent, each with a Newton step
+CROSSINGS, HALVINGS = 64, 16  # points of a search along a Newton step
 STEPS = 20_000  # accelerated
 RAISE = 10.0  # factor between two dampings that are tried
 
@@ -59,49 +60,62 @@ def minimize_model(phi: Regularizer, x: Vector, g: Vector, B: jax.Array) -> Vect
 
 
 def by_coordinates(model: Quadratic) -> jax.Array:
-    """Sweeps of coordinate descent and semismooth Newton steps, while the residual is not zero.
+    """Sweeps of coordinate descent and semismooth Newton steps, while the normal map is not zero.
 
-    Coordinate j moves to prox_{t_j}(y_j - t_j q_j), q the gradient and t_j = 1/B_jj, or 1/(2 rho)
-    if that is less: the objective falls also where phi is weakly convex. With P the derivatives of
-    the proxes, the Newton step s on y - prox_t(y - t q) = 0 solves (I - P + P T B) s = -residual.
-    It is exact once the entries at kinks are known; a sweep after it puts them there.
+    A sweep moves entry j to y_j = prox_{t_j}(z_j), z_j = y_j - t_j q_j, q the gradient and
+    t_j = 1/B_jj, or 1/(2 rho) if that is less: the objective falls also where phi is weakly convex.
+    Then F(z) = q(y) + (z - y)/t is in the subdifferential at y, and with P the derivatives of the
+    proxes (0 at kinks, where entries stay) the Newton step is P dz, (B P + (I - P)/t) dz = -F.
     """
-    x, B = model.x, model.B
-    count = jnp.arange(x.size, dtype=jnp.int32)
+    B = model.B
+    entries = jnp.arange(model.x.size, dtype=jnp.int32)
     t = 1.0 / jnp.maximum(jnp.diagonal(B), 2.0 * model.phi.rho)
+    root = jnp.sqrt(t)
 
     def prox_one(j: jax.Array, z: jax.Array) -> jax.Array:
-        return model.prox(jnp.full_like(x, z), t[j])[j]
+        return model.prox(jnp.full_like(model.x, z), t[j])[j]
 
-    def sweep(y: jax.Array) -> jax.Array:
+    def sweep(y: jax.Array) -> tuple[jax.Array, jax.Array]:
         def move(j: jax.Array, carry: Any) -> Any:
-            y, q = carry
-            new = prox_one(j, y[j] - t[j] * q[j])
-            return y.at[j].set(new), q + B[j] * (new - y[j])
+            y, z, q = carry
+            new_z = y[j] - t[j] * q[j]
+            new = prox_one(j, new_z)
+            return y.at[j].set(new), z.at[j].set(new_z), q + B[j] * (new - y[j])
 
-        return lax.fori_loop(0, x.size, move, (y, model.gradient(y)))[0]
-
-    def residual(y: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """y - prox_t(y - t q), and the derivatives of the proxes."""
-        z = y - t * model.gradient(y)
-        point, slope = jax.vmap(jax.value_and_grad(prox_one, argnums=1))(count, z)
-        return y - point, jnp.where(jnp.isfinite(slope), slope, 0.0)
-
-    def newton(y: jax.Array) -> jax.Array:
-        r, slope = residual(y)
-        jacobian = jnp.diag(1.0 - slope) + (slope * t)[:, None] * B
-        return y - jnp.linalg.solve(jacobian, r)
+        return lax.fori_loop(0, y.size, move, (y, y, model.gradient(y)))[:2]
 
     def turn(state: Any) -> Any:
         y, count, _ = state
-        y = sweep(y)
-        fast = sweep(newton(y))
-        y = jnp.where(model.value(fast) <= model.value(y), fast, y)  # NaN: the sweep alone
-        left = jnp.max(jnp.abs(residual(y)[0]) / jnp.sqrt(t))
-        return y, count + 1, left > model.tolerance(t, y)
+        y, z = sweep(y)
+        F = model.gradient(y) + (z - y) / t
+        P = jax.vmap(jax.grad(prox_one, argnums=1))(entries, z)
+        P = jnp.where(jnp.isfinite(P), P, 0.0)
+        # In units in which B has ones on its diagonal: features may come in any.
+        jacobian = root[:, None] * B * (root * P) + jnp.diag(1.0 - P)
+        ahead = search(model, y, -P * root * jnp.linalg.solve(jacobian, root * F))
+        count, go_on = count + 1, jnp.max(root * jnp.abs(F)) > model.tolerance(t, y)
+        go_on &= count < SWEEPS
+        return jnp.where(go_on, ahead, y), count, go_on  # the last point is out of the proxes
 
-    start = (x, jnp.int32(0), jnp.asarray(True))
-    return lax.while_loop(lambda s: s[2] & (s[1] < SWEEPS), turn, start)[0]
+    start = (model.x, jnp.int32(0), jnp.asarray(True))
+    return lax.while_loop(lambda state: state[2], turn, start)[0]
+
+
+def search(model: Quadratic, y: jax.Array, s: jax.Array) -> jax.Array:
+    """The best point on the way from y to y + s: where entries pass zero, at 1, 1/2, ..., or y.
+
+    An entry that changes its sign on the way is where a full step is wrong. The prox with t = 0
+    brings points back into a constraint.
+    """
+    s = jnp.where(jnp.isfinite(s), s, 0.0)  # of a singular system
+    crossing = -y / jnp.where(s == 0, 1.0, s)
+    crossing = jnp.where((crossing > 0) & (crossing < 1), crossing, 1.0)
+    first = jnp.sort(crossing)[: min(y.size, CROSSINGS)]
+    halves = 0.5 ** jnp.arange(HALVINGS, dtype=y.dtype)
+    shares = jnp.concatenate([first, halves, jnp.zeros(1, y.dtype)])
+    points = jax.vmap(lambda share: model.prox(y + share * s, 0.0))(shares)
+    values = jax.vmap(model.value)(points)
+    return points[jnp.argmin(jnp.where(jnp.isnan(values), jnp.inf, values))]
 
 
 def accelerated(model: Quadratic) -> jax.Array:

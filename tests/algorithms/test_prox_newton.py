@@ -47,7 +47,7 @@ def solve(problem, phi, rounds=12, **options):
 
 
 def flat(params):
-    return jax.flatten_util.ravel_pytree(params)[0]
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(params)])
 
 
 def pooled_fit(problem):
@@ -70,7 +70,7 @@ def test_the_pooled_fit_of_scikit_learn():
     gap = (result.history.psi.to_numpy() - best) / best
     assert gap[7] < 1e-6 < gap[5]
     assert (np.abs(gap[8:]) < 1e-8).all()
-    found = np.asarray(flat(result.params))
+    found = flat(result.params)
     np.testing.assert_allclose(found, w, atol=1e-4)
     assert 0 < np.sum(found == 0) == np.sum(w == 0)
 
@@ -83,7 +83,7 @@ def test_raw_features():
     history = result.history.psi.to_numpy()
     assert (history[10] - history[-1]) / history[-1] < 1e-6
     # Optimality in plain NumPy, feature by feature in its own units.
-    w = np.asarray(flat(result.params))
+    w = flat(result.params)
     _, g, _ = plain_newton.logistic(w, x, y)
     scale = x.std(0) + x.mean(0)
     active = w[1:] != 0
@@ -108,13 +108,13 @@ def test_trajectory_of_numpy(start):
     assert any(rejected[:5]) == (start > 0)
     for rounds in (1, 2, 3, 5, 9):
         result = solve(problem, L1, rounds=rounds, eval_every=9)
-        np.testing.assert_allclose(flat(result.params), twin[rounds - 1], atol=1e-9)
+        np.testing.assert_allclose(flat(result.params), twin[rounds - 1], rtol=0, atol=1e-9)
 
 
 STATIONARY = {
     "mcp": (cfl.MCP(0.05, 3.0), 15),
     "scad": (cfl.SCAD(0.05), 15),
-    "group lasso": (cfl.GroupLasso(0.02), 12),
+    "group lasso": (cfl.GroupLasso(0.1), 12),
     "nuclear norm": (cfl.NuclearNorm(0.05), 12),
     "box": (cfl.Box(-0.3, 0.5), 12),
 }
@@ -139,9 +139,9 @@ def test_stationary_points(name):
         assert 0 < np.sum(kernel == 0) < kernel.size
 
 
-def test_a_network_goes_down(network_problem):
-    """Not convex: the damping makes the model positive definite, and psi never rises."""
-    result = solve(network_problem, cfl.L1(0.01), rounds=40)
+def test_a_network_to_a_stationary_point(network_problem):
+    """Not convex: negative eigenvalues count with their absolute values, and psi never rises."""
+    result = solve(network_problem, cfl.L1(0.01), rounds=150, eval_every=5)
     psi = result.history.psi.to_numpy()
     assert (np.diff(psi) <= 1e-12).all()
     assert result.history.natural_residual_sq.iloc[-1] ** 0.5 < 1e-6

@@ -50,8 +50,8 @@ class ProxNewton(Algorithm):
     a prox in the metric of H, solved by the server to high accuracy. When the clients' losses at y
     are back, the real decrease of psi is compared with the one that the model with H promised. A
     share above 1e-4 accepts y; the damping falls after a good prediction and rises after a poor
-    one. It also rises until H + damping D is positive definite, so f need not be convex; phi may
-    be weakly convex. `damping` is the first one, 0 for Newton's own step.
+    one. `damping` is the first one, 0 for Newton's own step. phi may be weakly convex, and f need
+    not be convex: negative eigenvalues of H then count with their absolute values.
 
     The first round measures the start, so K rounds make at most K - 1 steps. For GLMs a handful
     of rounds gives what first-order methods need thousands for, at p (p + 1)/2 numbers an upload.

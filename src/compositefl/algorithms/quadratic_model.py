@@ -22,7 +22,6 @@ from compositefl.regularizers.base import Regularizer
 SWEEPS = 100  # of coordinate descent, each with a Newton step
 CROSSINGS, HALVINGS = 64, 16  # points of a search along a Newton step
 STEPS = 20_000  # accelerated
-RAISE = 10.0  # factor between two dampings that are tried
 
 
 class Quadratic(NamedTuple):
@@ -155,21 +154,27 @@ def accelerated(model: Quadratic) -> jax.Array:
 
 
 def positive_definite(H: jax.Array, damping: Any) -> tuple[jax.Array, Any]:
-    """H + damping D with the least damping, from the given one up, that a Cholesky factor has.
+    """H + damping D, and the damping, at least eps^(2/3): with few samples H is singular.
 
-    D = |diag(H)|, the same for all units of the parameters. At least eps^(2/3): a Hessian of
-    fewer samples than parameters is singular.
+    D = |diag(H)|, so that units of the parameters do not matter. Where that has no Cholesky factor,
+    H gets the absolute values of its eigenvalues, in the units of D.
     """
     eps = jnp.finfo(H.dtype).eps
     size = jnp.abs(jnp.diagonal(H))
     top = jnp.max(size)
-    D = jnp.diag(jnp.maximum(size, jnp.where(top > 0, eps * top, 1.0)))
+    D = jnp.maximum(size, jnp.where(top > 0, eps * top, 1.0))
+    damping = jnp.maximum(damping, eps ** (2 / 3)).astype(H.dtype)
+    root = jnp.sqrt(D)
 
-    def fails(damping: Any) -> Any:
-        # A matrix with NaN will not get better.
-        return jnp.any(jnp.isnan(jnp.linalg.cholesky(H + damping * D))) & jnp.isfinite(top)
+    def fails(state: Any) -> Any:
+        H, fixed = state
+        return jnp.any(jnp.isnan(jnp.linalg.cholesky(H + damping * jnp.diag(D)))) & ~fixed
 
-    start = jnp.maximum(damping, eps ** (2 / 3)).astype(H.dtype)
-    more = lambda damping: jnp.maximum(damping * RAISE, eps**0.25)  # noqa: E731
-    damping = lax.while_loop(fails, more, start)
-    return H + damping * D, damping
+    def fix(state: Any) -> Any:
+        values, vectors = jnp.linalg.eigh(state[0] / root[:, None] / root)
+        absolute = (vectors * jnp.abs(values)) @ vectors.T
+        return root[:, None] * absolute * root, jnp.asarray(True)
+
+    # A loop of at most one turn: under vmap a condition would compute both its branches.
+    H, _ = lax.while_loop(fails, fix, (H, jnp.asarray(False)))
+    return H + damping * jnp.diag(D), damping

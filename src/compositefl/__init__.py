@@ -72,6 +72,7 @@ __all__ = [
     "NormSGD",
     "NuclearNorm",
     "Problem",
+    "ProxNewton",
     "ProxSGD",
     "ProxSkip",
     "Regularizer",

@@ -87,6 +87,7 @@ ALGORITHMS = {
         'name = "compositefl.algorithms.feddr:FedDR"\n'
         "local_steps = 3\nlocal_lr = 0.05\neta = 0.5\nrelaxation = 1.5"
     ),
+    "prox-newton": 'name = "prox-newton"',
     "mime": (
         'name = "compositefl.algorithms.mime:MimeLite"\n'
         'local_steps = 3\nlocal_lr = 0.05\ncomposite = "server-prox"'

@@ -19,6 +19,7 @@ METHODS = {
     "fedmspp nonsmooth": cfl.FedMSPPNonsmooth(local_steps=4, eta=1.0, accuracy=0.1),
 }
 FEDNMAP = METHODS["fednmap"]
+NEEDS_HESSIANS = cfl.ProxNewton()  # which a loss outside JAX does not have
 
 
 class Outside(External):
@@ -61,7 +62,13 @@ def assert_same(compiled, looped, tolerance=1e-10):
 
 
 def test_no_method_is_missing():
-    assert {type(a) for a in METHODS.values()} == set(cfl.algorithms.ALGORITHMS.values())
+    tested = {type(a) for a in (*METHODS.values(), NEEDS_HESSIANS)}
+    assert tested == set(cfl.algorithms.ALGORITHMS.values())
+
+
+def test_a_method_that_needs_hessians(lasso_outside):
+    with pytest.raises(cfl.CompositeFLError, match=r"no second derivatives\. FedNMap needs"):
+        cfl.minimize(lasso_outside, cfl.L1(WEIGHT), NEEDS_HESSIANS, rounds=3, progress=False)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -26,6 +26,7 @@ from compositefl.algorithms.fedprox import FedProx
 from compositefl.algorithms.fedprox_nonsmooth import FedProxNonsmooth
 from compositefl.algorithms.fedsplit import FedSplit
 from compositefl.algorithms.mime import Mime, MimeLite
+from compositefl.algorithms.prox_newton import ProxNewton
 from compositefl.algorithms.proxskip import ProxSkip
 from compositefl.algorithms.scaffnew import Scaffnew
 from compositefl.algorithms.scaffold import Scaffold, ScaffoldI
@@ -46,6 +47,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "feddr": FedDR,
     "fedadmm": FedADMM,
     "econtrolda": EControlDA,
+    "prox-newton": ProxNewton,
     # smooth
     "fedavg": FedAvg,
     "fedavg-m": FedAvgM,
@@ -104,6 +106,7 @@ __all__ = [
     "Mime",
     "MimeLite",
     "NormSGD",
+    "ProxNewton",
     "ProxSGD",
     "ProxSkip",
     "RandomK",

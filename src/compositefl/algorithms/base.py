@@ -55,11 +55,14 @@ class Algorithm:
     one_minibatch: ClassVar[bool] = False  # the same minibatch for all steps of a round
     wants_values: ClassVar[bool] = False  # `step` gets (loss, gradient) instead of the gradient
     stops_early: ClassVar[bool] = False  # `finished` may end a client's round early
+    takes_steps: ClassVar[bool] = True  # False: `begin` and `finish` are a client's whole round
     needs: ClassVar[frozenset[str]] = frozenset()  # extra arguments of `begin`, see there
     allows_noise: ClassVar[bool] = False  # uploads may be clipped and changed, see `state_after`
     divides_by_step: ClassVar[bool] = False  # recovers a mean gradient from a difference of points
     needs_everyone: ClassVar[str] = ""  # why it cannot run with a part of the clients
     needs_all_steps: ClassVar[str] = ""  # why no client may stop before its last step
+    # Prox evaluations of `update` where a loop hides them from the accounts, which trace it.
+    prox_of_update: ClassVar[int | None] = None
 
     _: KW_ONLY
     regularizer: Regularizer = field(default=Zero(), repr=False)
@@ -116,7 +119,9 @@ class Algorithm:
 
         Keyword arguments that a class may ask for in `needs`: "key", a random key of its own;
         "shared_key", the round's key of `draw_steps`, the same for all clients;
-        "full_gradient", the client's gradient over all its samples at `anchor(message)`;
+        "full_loss", "full_gradient", "hessian", the mean of the client's loss over all its samples
+        at `anchor(message)`, its gradient, and its Hessian as a matrix in the flat order of the
+        parameters (`ravel_pytree`);
         "mean_full_gradient", the mean of those over the round's clients (one more exchange).
         """
         raise NotImplementedError

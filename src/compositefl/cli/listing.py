@@ -74,7 +74,8 @@ def costs() -> Table:
 
 def vectors(size: int) -> str:
     """Bytes of a message in units of the model; a few single numbers in it do not show."""
-    return f"{size / (4 * SIZE):.2g}"
+    count = size / (4 * SIZE)
+    return f"{count:.2g}" if count < SIZE / 10 else f"{count / SIZE:.1g}p"  # a matrix: p parameters
 
 
 def _cost(cls: type[Algorithm], steps: int) -> RoundCost:

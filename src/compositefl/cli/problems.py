@@ -35,6 +35,8 @@ def _model_options(settings: Settings) -> dict[str, Any]:
         options["hidden"] = _widths(settings.hidden)
     if settings.activation is not None:
         options["activation"] = settings.activation
+    if settings.intercept:
+        options["intercept"] = True
     for pair in settings.model_option or []:
         name, value = split_pair("--model-option", pair)
         if name in options:
@@ -49,6 +51,7 @@ def _build_model(settings: Settings, options: dict[str, Any], source: Source) ->
     given: list[str] = []
     given += [f"--hidden {settings.hidden}"] if settings.hidden is not None else []
     given += [f"--activation {settings.activation}"] if settings.activation is not None else []
+    given += ["--intercept"] if settings.intercept else []
     given += [f"--model-option {pair}" for pair in settings.model_option or []]
     with about("--model", " ".join([settings.model, *given])):
         if ":" in settings.model:

@@ -151,6 +151,12 @@ class Settings(RunSettings):
     activation: Annotated[
         str | None, _text(PROBLEM, "Activation of the mlp; default sigmoid.", "NAME")
     ] = None
+    intercept: Annotated[
+        bool,
+        _option(
+            PROBLEM, "Give linear or logistic one, as multinomial has: '*/bias'.", "--intercept"
+        ),
+    ] = False
     model_option: Annotated[
         list[str] | None,
         _text(PROBLEM, "Another option of the model, e.g. loss=squared. Repeatable.", "NAME=VALUE"),

@@ -19,6 +19,7 @@ from compositefl.core.vector import Vector
 from compositefl.deployment.federation import Federation
 from compositefl.engine import eager
 from compositefl.engine import stationarity as measure
+from compositefl.engine.accounting import example_extras
 from compositefl.engine.client import ClientInfo, Oracle, client_keys, client_round
 from compositefl.engine.samples import gather
 from compositefl.engine.sampling import trial_key
@@ -60,8 +61,7 @@ class Plan:
     def _shapes(self) -> Shapes:
         def one_round(algorithm: Algorithm, server: Any, client: Any, start: Any) -> Any:
             message = algorithm.broadcast(server)
-            keys = {"key", "shared_key"}
-            extras = {n: jax.random.key(0) if n in keys else Vector(start) for n in algorithm.needs}
+            extras = example_extras(algorithm, Vector(start))
             local = algorithm.begin(message, client, **extras)
             return message, algorithm.finish(local, jnp.int32(1))[0]
 

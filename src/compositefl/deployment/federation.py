@@ -22,6 +22,7 @@ from compositefl.core.errors import (
     require_positive,
     unknown_name,
 )
+from compositefl.engine.hessian import check_hessian
 from compositefl.models import Model
 from compositefl.regularizers import ByName, Regularizer, Zero, parse
 
@@ -161,6 +162,8 @@ class Federation:
         algorithm.regularizer.check_tree(params)
         if self.eval_gamma is not None:
             algorithm.regularizer.check_prox("eval_gamma", self.eval_gamma)
+        leaves = jax.tree.leaves(params)
+        check_hessian(algorithm, self.make_model().loss, sum(leaf.size for leaf in leaves))
         if algorithm.needs_everyone and 0 < self.minimum_sites < len(self.sites):
             raise CompositeFLError(
                 f"minimum_sites={self.minimum_sites}: {label} needs all {len(self.sites)} sites in "

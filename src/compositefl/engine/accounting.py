@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.component import component, replace, static
@@ -24,6 +25,7 @@ class RoundCost(NamedTuple):
     gradients_visit: int  # full gradients at the start of a round
     gradients_step: int
     steps: int  # local steps of a visit, as a rule
+    hessians_visit: int = 0
 
     @property
     def prox_client(self) -> int:
@@ -32,13 +34,14 @@ class RoundCost(NamedTuple):
 
     def so_far(self, rounds: int, visits: int, steps: int) -> dict[str, int]:
         """Columns of the history after so many rounds, visits of clients and local steps."""
-        return {
+        counts = {
             "gradients": visits * self.gradients_visit + steps * self.gradients_step,
             "prox_clients": visits * self.prox_visit + steps * self.prox_step,
             "prox_server": rounds * self.prox_server,
             "bytes_up": visits * self.bytes_up,
             "bytes_down": visits * self.bytes_down,
         }
+        return counts | ({"hessians": visits * self.hessians_visit} if self.hessians_visit else {})
 
 
 class _Counter:
@@ -56,6 +59,10 @@ class _Counted(Regularizer):
     counter: _Counter = static()
 
     @property
+    def is_separable(self) -> bool:  # type: ignore[override]
+        return self.inner.is_separable
+
+    @property
     def rho(self) -> Any:
         return self.inner.rho
 
@@ -67,10 +74,25 @@ class _Counted(Regularizer):
         return self.inner.prox(z, t)
 
 
+def example_extras(algorithm: Algorithm, start: Vector) -> dict[str, Any]:
+    """Arguments of `algorithm.begin` that look like those of a round, for tracing."""
+    flat, _ = ravel_pytree(start)
+    there = {
+        "key": jax.random.key(0),
+        "shared_key": jax.random.key(0),
+        "full_loss": jnp.zeros((), flat.dtype),
+        "full_gradient": start,
+        "mean_full_gradient": start,
+    }
+    if "hessian" in algorithm.needs:
+        there["hessian"] = jnp.zeros((flat.size, flat.size), flat.dtype)
+    return {name: there[name] for name in algorithm.needs}
+
+
 def round_cost(algorithm: Algorithm, x0: Any) -> RoundCost:
     """Trace one round of `algorithm` from parameters like `x0`, and count."""
     counter = _Counter()
-    counts: dict[str, int] = {}
+    counts = {"query": 0, "step": 0, "points": 0}
     steps = int(algorithm.steps)
 
     def counted(name: str, function: Any, *args: Any) -> Any:
@@ -79,12 +101,7 @@ def round_cost(algorithm: Algorithm, x0: Any) -> RoundCost:
         counts[name] = counter.calls - before
         return out
 
-    def trace(start: Vector) -> Any:
-        method = replace(algorithm, regularizer=_Counted(algorithm.regularizer, counter))
-        server, client = method.init_server(start), method.init_client(start)
-        message = counted("broadcast", method.broadcast, server)
-        extras = {n: jax.random.key(0) if "key" in n else start for n in method.needs}
-        local = counted("begin", partial(method.begin, **extras), message, client)
+    def counted_step(method: Algorithm, local: Any) -> Any:
         points = counted("query", method.query, local, 0)
         counts["points"] = len(points) if isinstance(points, tuple) else 1
         gradient = jax.tree.map(
@@ -92,9 +109,20 @@ def round_cost(algorithm: Algorithm, x0: Any) -> RoundCost:
             points,
             is_leaf=lambda node: isinstance(node, Vector),
         )
-        local = counted("step", method.step, local, gradient, 0)
+        return counted("step", method.step, local, gradient, 0)
+
+    def trace(start: Vector) -> Any:
+        method = replace(algorithm, regularizer=_Counted(algorithm.regularizer, counter))
+        server, client = method.init_server(start), method.init_client(start)
+        message = counted("broadcast", method.broadcast, server)
+        extras = example_extras(method, start)
+        local = counted("begin", partial(method.begin, **extras), message, client)
+        if method.takes_steps:
+            local = counted_step(method, local)
         upload, _ = counted("finish", method.finish, local, steps)
         server = counted("update", method.update, server, upload, 1.0)
+        if method.prox_of_update is not None:
+            counts["update"] = method.prox_of_update
         counted("model", method.model, server)
         return message, upload
 
@@ -111,4 +139,5 @@ def round_cost(algorithm: Algorithm, x0: Any) -> RoundCost:
         gradients_visit=len(algorithm.needs & {"full_gradient", "mean_full_gradient"}),
         gradients_step=counts["points"],
         steps=steps,
+        hessians_visit=int("hessian" in algorithm.needs),
     )

@@ -13,9 +13,11 @@ from jax import lax
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.vector import Vector
+from compositefl.engine.hessian import dense_hessian
 from compositefl.engine.sampling import Stream, minibatch, round_key
 from compositefl.problem import Coupled
 
+AT_ANCHOR = frozenset({"full_loss", "full_gradient", "hessian"})  # of the client's own samples
 CHUNK = 2048  # samples evaluated at the same time on one device; bounds memory
 
 
@@ -36,7 +38,7 @@ class Keys(NamedTuple):
     own: jax.Array
 
     def extras(self, algorithm: Algorithm, mean: Any) -> dict[str, Any]:
-        """What `algorithm.begin` asks for, but the client's own full gradient."""
+        """What `algorithm.begin` asks for, but what the client's own samples answer."""
         there = {"key": self.own, "shared_key": self.shared, "mean_full_gradient": mean}
         return {name: there[name] for name in algorithm.needs if name in there}
 
@@ -92,23 +94,35 @@ class Oracle(NamedTuple):
 
     def full(self, point: Vector) -> tuple[Any, Vector]:
         """Mean loss and gradient over all samples of the client."""
-        info = self.info
         if isinstance(self.loss, Coupled):
-            loss, gradient = coupled_mean(self.loss, point.tree, self.samples, info)
+            loss, gradient = coupled_mean(self.loss, point.tree, self.samples, self.info)
         elif self.equal:
-            batch = jax.tree.map(
-                lambda a: lax.dynamic_slice_in_dim(a, info.start, self.largest), self.samples
-            )
-            loss, gradient = jax.value_and_grad(self.loss)(point.tree, batch)
+            loss, gradient = jax.value_and_grad(self.loss)(point.tree, self._all()[0])
         else:
-            # Smaller clients read on into their neighbours' samples, which get weight 0.
-            offset = jnp.arange(self.largest, dtype=jnp.int32)
-            batch = jax.tree.map(lambda a: a.at[info.start + offset].get(mode="clip"), self.samples)
-            weight = jnp.where(offset < info.size, 1.0 / info.size, 0.0)
             loss, gradient = jax.value_and_grad(weighted_loss, argnums=1)(
-                self.loss, point.tree, batch, weight
+                self.loss, point.tree, *self._all()
             )
         return loss, Vector(gradient)
+
+    def hessian(self, point: Vector) -> jax.Array:
+        """Hessian of the mean loss over all samples of the client."""
+        batch, weight = self._all()
+        own = getattr(self.loss, "hessian", None)  # as the linear models have
+        if own is not None:
+            return own(point.tree, batch, weight)
+        return dense_hessian(lambda x: weighted_loss(self.loss, x, batch, weight), point.tree)
+
+    def _all(self) -> tuple[Any, jax.Array]:
+        """All samples of the client, and the weight of each in their mean."""
+        info = self.info
+        offset = jnp.arange(self.largest, dtype=jnp.int32)
+        weight = jnp.where(offset < info.size, 1.0 / info.size, 0.0)
+        if self.equal:
+            cut = lambda a: lax.dynamic_slice_in_dim(a, info.start, self.largest)  # noqa: E731
+            return jax.tree.map(cut, self.samples), weight
+        # Smaller clients read on into their neighbours' samples, which get weight 0.
+        rows = info.start + offset
+        return jax.tree.map(lambda a: a.at[rows].get(mode="clip"), self.samples), weight
 
     def __call__(self, point: Vector, step: Any) -> tuple[Any, Vector]:
         """Loss and gradient for a local step: of its minibatch, or of all samples."""
@@ -131,6 +145,17 @@ def gradients_at(algorithm: Algorithm, oracle: Any, points: Any, l: Any) -> Any:
     )
 
 
+def answers_at_anchor(algorithm: Algorithm, oracle: Any, point: Vector) -> dict[str, Any]:
+    """What `algorithm.begin` asks of the client's own samples, at the anchor."""
+    answers: dict[str, Any] = {}
+    if algorithm.needs & {"full_loss", "full_gradient"}:
+        loss, gradient = oracle.full(point)
+        answers = {"full_loss": loss, "full_gradient": gradient}
+    if "hessian" in algorithm.needs:
+        answers["hessian"] = oracle.hessian(point)
+    return {name: answers[name] for name in answers if name in algorithm.needs}
+
+
 def client_round(
     algorithm: Algorithm,
     oracle: Oracle,
@@ -140,9 +165,11 @@ def client_round(
     extras: dict[str, Any],
 ) -> tuple[Any, Any, Any]:
     """(upload, new private state, local steps taken) of one client that may take `steps` steps."""
-    if "full_gradient" in algorithm.needs:
-        extras = extras | {"full_gradient": oracle.full(algorithm.anchor(message))[1]}
+    if algorithm.needs & AT_ANCHOR:
+        extras = extras | answers_at_anchor(algorithm, oracle, algorithm.anchor(message))
     local = algorithm.begin(message, state, **extras)
+    if not algorithm.takes_steps:
+        return *algorithm.finish(local, jnp.int32(0)), jnp.int32(0)
 
     def local_step(carry: Any) -> Any:
         l, local = carry

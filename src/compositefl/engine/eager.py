@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from compositefl.algorithms.base import Algorithm
+from compositefl.core.errors import CompositeFLError
 from compositefl.core.vector import Vector
-from compositefl.engine.client import CHUNK, gradients_at
+from compositefl.engine.client import AT_ANCHOR, CHUNK, answers_at_anchor, gradients_at
 from compositefl.engine.sampling import minibatch
 from compositefl.problem import Coupled, External
 
@@ -76,6 +77,10 @@ class LoopOracle(NamedTuple):
         value, gradient = full_mean(self.loss, jax.device_get(point.tree), self.samples)
         return value, Vector(gradient)
 
+    def hessian(self, point: Vector) -> Any:
+        """A loss outside JAX has no second derivatives; `check_hessian` says so earlier."""
+        raise CompositeFLError("a loss outside JAX has no Hessian")
+
     def __call__(self, point: Vector, step: int) -> tuple[Any, Vector]:
         """Loss and gradient for a local step: of its minibatch, or of all samples."""
         if self.batch_size is None:
@@ -96,8 +101,10 @@ def client_round(
     extras: dict[str, Any],
 ) -> tuple[Any, Any, int]:
     """(upload, new private state, local steps taken), as `simulation.client.client_round`."""
-    if "full_gradient" in algorithm.needs:
-        extras = extras | {"full_gradient": oracle.full(anchor(algorithm, message))[1]}
+    if algorithm.needs & AT_ANCHOR:
+        extras = extras | answers_at_anchor(algorithm, oracle, anchor(algorithm, message))
+    if not algorithm.takes_steps:
+        return *_whole(algorithm, message, state, extras), 0
     local, points = _begin(algorithm, message, state, extras)
     l = 0
     while l < steps and not (algorithm.stops_early and _finished(algorithm, local)):
@@ -118,6 +125,12 @@ def _begin(algorithm: Algorithm, message: Any, client: Any, extras: dict[str, An
     """The local state, and where the first gradient is wanted."""
     local = algorithm.begin(message, client, **extras)
     return local, algorithm.query(local, jnp.int32(0))
+
+
+@jax.jit
+def _whole(algorithm: Algorithm, message: Any, client: Any, extras: dict[str, Any]) -> Any:
+    """A round without local steps."""
+    return algorithm.finish(algorithm.begin(message, client, **extras), jnp.int32(0))
 
 
 @jax.jit

@@ -145,8 +145,9 @@ def from_network(
     function: Callable[[jax.Array, jax.Array], jax.Array],
     classes: int | None,
     coupled: bool = False,
+    kind: type[Loss] = Loss,
 ) -> Model:
     """The model of a network and a loss of its outputs; the same object for the same arguments."""
     accuracy = None if classes is None else Accuracy(network)
-    loss = Loss(network, function)
+    loss = kind(network, function)
     return Model(name, network.init, network.apply, loss, accuracy, classes, coupled)

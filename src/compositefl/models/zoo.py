@@ -1,7 +1,8 @@
 """Ready models. Biases start at zero, kernels as normals (He before rectifiers, else Glorot).
 
-Linear, logistic and multinomial regression are convex and start at zero. The same arguments return
-the same model.
+Linear, logistic and multinomial regression are convex and start at zero. Their intercept is the
+parameter "dense0/bias"; `ByName({"*bias": Zero(), "*": L1(0.01)})` leaves it unpenalised. The same
+arguments return the same model.
 """
 
 import inspect
@@ -29,6 +30,7 @@ from compositefl.models.layers import (
     check_activation,
     initial_scale,
 )
+from compositefl.models.linear import LinearLoss
 from compositefl.models.vision import mobilenet_v3_small, resnet18
 
 Shape: TypeAlias = tuple[int, ...]
@@ -38,14 +40,14 @@ def linear_regression(features: int, intercept: bool = False) -> Model:
     """f = mean (x.w - y)^2 / 2."""
     require_integer(features=features)
     network = Network((int(features),), (Dense(1, "zeros", bool(intercept)),), squeeze=True)
-    return from_network("linear-regression", network, squared, None)
+    return from_network("linear-regression", network, squared, None, kind=LinearLoss)
 
 
 def logistic_regression(features: int, intercept: bool = False) -> Model:
     """f = mean ln(1 + exp(-b x.w)) with b = 2 y - 1, labels y in {0, 1}."""
     require_integer(features=features)
     network = Network((int(features),), (Dense(1, "zeros", bool(intercept)),), squeeze=True)
-    return from_network("logistic-regression", network, logistic, 2)
+    return from_network("logistic-regression", network, logistic, 2, kind=LinearLoss)
 
 
 def multinomial(features: int, classes: int, intercept: bool = True) -> Model:
@@ -53,7 +55,7 @@ def multinomial(features: int, classes: int, intercept: bool = True) -> Model:
     require_integer(features=features)
     require_integer(2, classes=classes)
     network = Network((int(features),), (Dense(int(classes), "zeros", bool(intercept)),))
-    return from_network("multinomial", network, cross_entropy, int(classes))
+    return from_network("multinomial", network, cross_entropy, int(classes), kind=LinearLoss)
 
 
 LOSSES = {"cross-entropy": cross_entropy, "squared": sigmoid_squared}
@@ -216,4 +218,6 @@ def build(name: str, *, input_shape: Sequence[int], classes: int, **options: Any
             models = f"model{'s' if len(having) > 1 else ''} {', '.join(having)}"
             raise CompositeFLError(f"{option} is for the {models}, not for '{name}'")
     given = {option: value for option, value in options.items() if value is not None}
+    if not isinstance(given.get("intercept", True), bool):
+        raise CompositeFLError(f"intercept={given['intercept']!r} must be true or false")
     return _BUILDERS[name][0](tuple(int(size) for size in input_shape), classes, **given)

@@ -75,6 +75,8 @@ class Simulation:
         mesh = device_mesh(min(devices or len(jax.devices()), clients))
         self.layout = Layout(problem.sizes, mesh)
         rows, size = self.layout.rows, working_numbers(problem, batch_size)
+        if "hessian" in algorithms[0].needs:
+            size = max(size, problem.parameter_count**2)
         self.program = Program(
             loss=problem.loss,
             mesh=mesh,

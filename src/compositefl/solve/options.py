@@ -174,6 +174,7 @@ class Options:
 
         from compositefl.algorithms.base import wants_theory
         from compositefl.core.vector import Vector
+        from compositefl.engine.hessian import check_hessian
 
         name = type(algorithm).__name__
         if wants_theory(algorithm):
@@ -183,6 +184,7 @@ class Options:
         algorithm.regularizer.check_tree(problem.params)
         if self.eval_gamma is not None:
             algorithm.regularizer.check_prox("eval_gamma", self.eval_gamma)
+        check_hessian(algorithm, problem.loss, problem.parameter_count)
         clients = len(problem.sizes)
         whole = self.client_count(clients) == clients and not self.replacement and not self.dropout
         if algorithm.needs_everyone and not whole:

@@ -1,0 +1,48 @@
+"""The Hessian of a client's mean loss, for methods that need it, and where it is refused."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.flatten_util import ravel_pytree
+
+from compositefl.algorithms.base import Algorithm
+from compositefl.core.errors import CompositeFLError
+from compositefl.core.symmetric import triangle_size
+from compositefl.problem import Coupled, External
+
+LARGEST = (
+    2000  # parameters: 32 MB a matrix in float64 and 16 MB an upload, some 10 matrices at work
+)
+COLUMNS = 64  # of a Hessian by differentiation, at the same time; bounds memory
+
+
+def check_hessian(algorithm: Algorithm, loss: Any, parameters: int) -> None:
+    """Refuse a loss whose Hessian cannot be had, if the algorithm needs it."""
+    if "hessian" not in algorithm.needs:
+        return
+    name = type(algorithm).__name__
+    if parameters > LARGEST:
+        up, matrix = (8e-6 * n for n in (triangle_size(parameters), parameters**2))
+        raise CompositeFLError(
+            f"{name} needs Hessians, here of {parameters:,} parameters ({up:,.0f} MB an upload and "
+            f"{matrix:,.0f} MB a matrix in float64); it takes at most {LARGEST:,}. "
+            "FedNMap needs gradients alone"
+        )
+    if isinstance(loss, (Coupled, External)):
+        why = "has no second derivatives" if isinstance(loss, External) else "couples its samples"
+        raise CompositeFLError(
+            f"{name} needs Hessians of a mean over samples, which JAX can differentiate; this loss "
+            f"{why}. FedNMap needs gradients alone"
+        )
+
+
+def dense_hessian(function: Callable[[Any], Any], params: Any) -> jax.Array:
+    """The Hessian of a function of parameters, in their flat order, by differentiating twice."""
+    flat, unravel = ravel_pytree(params)
+    gradient = jax.grad(lambda v: function(unravel(v)))
+    column = lambda e: jax.jvp(gradient, (flat,), (e,))[1]  # noqa: E731
+    H = lax.map(column, jnp.eye(flat.size, dtype=flat.dtype), batch_size=min(flat.size, COLUMNS))
+    return (H + H.T) / 2

@@ -136,10 +136,12 @@ FAMILIES = ("algorithms", "regularizers")  # all that these export can be had he
 configure_with_jax()
 
 
-def __getattr__(name: str) -> Any:
-    value = _find(name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker would take every name for one that exists
+
+    def __getattr__(name: str) -> Any:
+        value = _find(name)
+        globals()[name] = value
+        return value
 
 
 def _find(name: str) -> Any:

@@ -23,13 +23,14 @@ class _Watch(MetaPathFinder):
     ) -> ModuleSpec | None:
         if name != "jax":
             return None
-        sys.meta_path.remove(self)
         spec = PathFinder.find_spec(name, path)
         if spec is None or spec.loader is None:
             return spec
         run: Any = spec.loader.exec_module
 
         def run_and_set(module: ModuleType) -> None:
+            if self in sys.meta_path:  # only now: one may look for a module without loading it
+                sys.meta_path.remove(self)
             run(module)
             import_module(SETTINGS)
 

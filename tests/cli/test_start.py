@@ -38,7 +38,8 @@ def test_help_loads_nothing_heavy(words):
 @pytest.mark.parametrize(
     "imports",
     [
-        "import compositefl; import jax.numpy as jnp; jnp.zeros(2) + 1; import jax",
+        "import compositefl, importlib.util as u; u.find_spec('jax'); import jax.numpy as jnp; "
+        "jnp.zeros(2) + 1; import jax",
         "import jax, compositefl",
         "from compositefl.regularizers.elementary import L1; import jax",
     ],

@@ -3,10 +3,12 @@
 import time
 from dataclasses import replace
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from compositefl.cli.runs import Plan, carry_out, histories, make_plan
 from compositefl.cli.settings import Settings
+from compositefl.cli.tables import TERMINAL
 from compositefl.report.curves import final
 
 METHODS = ("fednmap", "za1", "fedcanon", "fedmid")
@@ -36,14 +38,19 @@ def run_demo(out: Path, rounds: int, trials: int, seed: int, overwrite: bool) ->
     plan = replace(make_plan(settings, METHODS, out, overwrite), title=title)
     samples, clients = plan.problem.sizes.sum(), len(plan.problem.sizes)
     print(
-        f"{samples:,} pictures of digits, sorted by label over {clients} clients: each client sees "
-        "one or two\ndigits only. Four methods train the same small network, with the same numbers "
-        "and an elastic net.\n"
+        fill(
+            f"{samples:,} pictures of digits, sorted by label over {clients} clients: each client "
+            "sees one or two digits only. Four methods train the same small network, with the "
+            "same numbers and an elastic net.",
+            TERMINAL,
+        )
+        + "\n"
     )
     results, code = carry_out(plan, f"compositefl compare --algorithms {','.join(METHODS)}")
     if len(results) == len(METHODS):
         finals = {label: final(h) for label, h in histories(plan, results).items()}
-        print("\n" + "\n".join(observations(finals, plan)))
+        lines = observations(finals, plan)
+        print("\n" + "\n".join(fill(line, TERMINAL, subsequent_indent="  ") for line in lines))
     print(f"\nThe picture: {out / 'plot.png'}   ({time.perf_counter() - began:.0f} seconds in all)")
     return code
 
@@ -55,7 +62,7 @@ def observations(finals: dict[str, dict[str, float]], plan: Plan) -> list[str]:
     accuracies = [row["accuracy"] for row in others.values()]
     lines = [
         f"- FedNMap, ZA1 and FedCanon correct for the differences between the clients. They end at "
-        f"a natural\n  residual² of {_range(residuals, '.1e')} and a test accuracy of "
+        f"a natural residual² of {_range(residuals, '.1e')} and a test accuracy of "
         f"{_range(accuracies, '.0%')}."
     ]
     lines.append(
@@ -68,7 +75,7 @@ def observations(finals: dict[str, dict[str, float]], plan: Plan) -> list[str]:
     size = plan.problem.parameter_count
     lines.append(
         f"- {mine['zeros']:.0%} of FedNMap's {size:,} parameters are exactly zero, with no "
-        "threshold applied afterwards:\n  the model is what the proximal step returns."
+        "threshold applied afterwards: the model is what the proximal step returns."
     )
     return lines
 

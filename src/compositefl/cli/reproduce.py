@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from compositefl.cli.tables import print_table
+from compositefl.cli.tables import TERMINAL, print_table
 from compositefl.cli.wording import say
 from compositefl.core.errors import unknown_name
 from compositefl.experiments import EXPERIMENTS, reproduce, write_index
@@ -16,7 +16,7 @@ def show_list() -> None:
         table.add_column(heading)
     for experiment in EXPERIMENTS.values():
         table.add_row(experiment.name, experiment.title, experiment.source)
-    print_table(table)
+    print_table(table, TERMINAL)
 
 
 def run_experiments(name: str, quick: bool, out: Path) -> int:

@@ -145,6 +145,8 @@ def tune_plan(plan: Plan, budget: int, metric: str) -> int:
         progress=not plan.settings.quiet,
         **_options(plan.settings, plan.eval_gamma),
     )
+    last = [metric, "points", "diverged"]
+    best = best[[*(column for column in best if column not in last), *last]]
     out = Table(box=SIMPLE_HEAD)
     for column in best:
         out.add_column(column, justify="left" if column == "method" else "right")

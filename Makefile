@@ -7,7 +7,7 @@ install = echo "Installing $(2) into .venv (a few minutes the first time)"; \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	--editable "$(1)" > .venv/install.log 2>&1 || { cat .venv/install.log; exit 1; }
 
-.PHONY: demo test test-network lint benchmark clean
+.PHONY: demo test test-network test-full lint benchmark clean
 
 demo: .venv/installed
 	@$(BIN)/compositefl demo --overwrite
@@ -19,9 +19,15 @@ test: lint
 test-network: .venv/installed-test
 	COMPOSITEFL_NETWORK_TESTS=all $(BIN)/python -m pytest tests/deployment/network
 
+# As users run it: with all optimisations of the compiler, the published data sets where they are
+# found ($COMPOSITEFL_DATA), deep networks and every test over the network. Takes half an hour.
+test-full: lint
+	COMPOSITEFL_TESTS=full $(BIN)/python -m pytest -n 2 --dist loadgroup
+
 lint: .venv/installed-test
-	@echo "Checking style and types"
+	@echo "Checking style, types and the direction of imports"
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check . && $(BIN)/mypy
+	@$(BIN)/lint-imports > .venv/imports.log || { cat .venv/imports.log; exit 1; }
 
 benchmark: .venv/installed
 	$(BIN)/python benchmarks/rounds.py

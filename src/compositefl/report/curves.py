@@ -116,7 +116,7 @@ def _panel(
     scale: float = 1.0,
     log: bool = False,
 ) -> None:
-    """One line a method, with the range of its trials behind it."""
+    """One line per method, with the range of its trials behind it."""
     for number, (label, history) in enumerate(histories.items()):
         if y not in history:
             continue

@@ -58,7 +58,7 @@ def runs(quick: bool) -> list[PlannedRun]:
 
 
 def best(table: pd.DataFrame, data: str, model: str) -> pd.DataFrame:
-    """The highest accuracy of each run, as in the paper: a row a skew, a column a method."""
+    """The highest accuracy of each run, as in the paper: a row per skew, a column per method."""
     here = table[(table["data"] == data) & (table["model"] == model)]
     highest = here.groupby(["skew", "method"], sort=False)["accuracy"].max().unstack()
     return highest.reindex(index=here["skew"].unique(), columns=here["method"].unique())

@@ -1,7 +1,7 @@
 """Yuan, Li (2022): the rates of FedProx and FedMSPP, Theorems 1 to 4, which the paper only proves.
 
 Every theorem bounds the mean over the iterates of a squared gradient norm, for steps that depend on
-the number of rounds T, devices a round I and minibatch size b. Here those steps are used and the
+the number of rounds T, devices per round I and minibatch size b. Here those steps are used and the
 mean is measured.
 """
 

@@ -36,7 +36,7 @@ SPARSE_CHOICES = (
 
 @dataclass(frozen=True)
 class SparseLogistic:
-    """Section 4.1 with so many samples a client."""
+    """Section 4.1 with so many samples per client."""
 
     samples: int
 

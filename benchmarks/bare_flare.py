@@ -38,9 +38,9 @@ class BareClient(flare.Client):
         return {"y": z + c}
 
     @collab.publish
-    def answer(self, method: str, payload: Any) -> Any:
+    def handle_call(self, method: str, payload: Any) -> Any:
         began = time.perf_counter()
-        out = super().answer(method, payload)
+        out = super().handle_call(method, payload)
         if method == "round":
             self.spent.append(time.perf_counter() - began)
         return out

@@ -11,6 +11,7 @@ class QuickGroup(TyperGroup):
     """The commands; `compositefl run --help` loads no more than it needs."""
 
     def get_help_option(self, ctx: Any) -> Any:
+        """The option --help, with a default that is quick to convert."""
         option = super().get_help_option(ctx)
         if option is not None and option.default is None:
             option.default = False  # Typer loads pydantic to make a bool of None
@@ -21,6 +22,7 @@ class HelpByPanel(TyperCommand):
     """A command whose help groups the options by their panels, without loading `rich`."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options, a section per panel."""
         panels: dict[str, list[tuple[str, str]]] = {OTHERS: []}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)

@@ -155,15 +155,18 @@ def _from_dict(title: str, heading: str, rows: dict[str, str]) -> Table:
 
 
 def datasets() -> Table:
+    """Data sets by name."""
     return _from_dict("Datasets", "dataset", DATASETS)
 
 
 def partitions() -> Table:
+    """Ways to share samples among clients."""
     lines = {name: text for name, (_, text) in PARTITIONS.items()}
     return _from_dict("Partitions", "partition", lines)
 
 
 def model_table() -> Table:
+    """Models, with their options and the defaults of these."""
     rows = []
     for name, text in models.MODELS.items():
         options = [f"{o}={_shown(default)}" for o, default in models.model_options(name).items()]

@@ -114,7 +114,7 @@ def _build(name: str, cls: type[Algorithm], given: dict[str, Any], tuning: bool)
         given = {n: START[n] for n in required(cls) if n in TUNED and n in START} | given
     missing = [field for field in required(cls) if field not in given]
     if missing:
-        raise CompositeFLError(f"{name} needs {_needs(name, missing, given)}")
+        raise CompositeFLError(f"{name} needs {_needs(name, missing)}")
     values = {
         field: convert(_as_given(field, value), value, known[field])
         for field, value in given.items()
@@ -124,7 +124,7 @@ def _build(name: str, cls: type[Algorithm], given: dict[str, Any], tuning: bool)
         return cls(**values)
 
 
-def _needs(name: str, missing: list[str], given: dict[str, Any]) -> str:
+def _needs(name: str, missing: list[str]) -> str:
     """The numbers that are missing, with values to start from where there are usual ones."""
     text = ", ".join(map(spelled, missing))
     if not all(field in START for field in missing):

@@ -155,6 +155,7 @@ class Watcher:
         self.path, self.shown, self.stopped = path, 0, False
 
     def __call__(self) -> bool:
+        """Show what is new; whether the run has stopped."""
         if not self.path.exists():
             return False
         lines = self.path.read_text().splitlines()

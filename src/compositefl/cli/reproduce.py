@@ -11,6 +11,7 @@ from compositefl.experiments import EXPERIMENTS, reproduce, write_index
 
 
 def show_list() -> None:
+    """Print the names of the figures and tables that can be reproduced."""
     table = Table(box=None)
     for heading in ("name", "what", "source"):
         table.add_column(heading)

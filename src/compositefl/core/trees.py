@@ -46,11 +46,13 @@ class WeightedMean:
         self.weight = 0.0
 
     def add(self, weight: Any, tree: PyTree) -> None:
+        """Count `tree` with this weight."""
         part = jax.tree.map(lambda a: a * a.dtype.type(weight), tree)
         self.total = part if self.total is None else jax.tree.map(np.add, self.total, part)
         self.weight += float(weight)
 
     def value(self) -> PyTree:
+        """The mean of what was added."""
         return jax.tree.map(
             lambda a: np.asarray(a / a.dtype.type(self.weight), a.dtype), self.total
         )

@@ -55,10 +55,12 @@ class Vector:
         return f"Vector({self.tree!r})"
 
     def tree_flatten_with_keys(self) -> tuple[Any, None]:
+        """For JAX: the one child, and that it is called `tree`."""
         return ((jax.tree_util.GetAttrKey("tree"), self.tree),), None
 
     @classmethod
-    def tree_unflatten(cls, aux: None, children: Any) -> "Vector":
+    def tree_unflatten(cls, _: None, children: Any) -> "Vector":
+        """For JAX: the vector of one child."""
         return cls(*children)
 
 

@@ -29,17 +29,18 @@ NUMBERS: dict[str, tuple[tuple[str, type], ...]] = {  # that an answer must carr
 }
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     """A good answer: its plain values and its arrays as a pytree."""
 
     message: Message
     tree: Any
 
     def number(self, name: str, kind: type = int) -> Any:
+        """One of its plain values, if it is of that kind."""
         return value(self.message, name, kind)
 
 
-class Exchange:
+class SiteCalls:
     """Asks the sites of one run. A bad answer counts as none, and its site is named."""
 
     def __init__(
@@ -54,7 +55,7 @@ class Exchange:
         self.transport, self.roster, self.report = transport, roster, report
         self.bytes_sent = self.bytes_received = 0
 
-    def greet(self, t: int, sites: list[str]) -> None:
+    def join(self, t: int, sites: list[str]) -> None:
         """Let sites join the run; each gets the federation and decides whether it accepts it.
 
         A site that was lost gets a short time: its worker goes on loading, and the next call finds
@@ -87,12 +88,12 @@ class Exchange:
         arrays: dict[str, np.ndarray],
         prefix: str,
         like: Any,
-        sick: list[str] | None = None,
+        not_finite: list[str] | None = None,
         **more: Any,
-    ) -> dict[str, Answer]:
+    ) -> dict[str, Reply]:
         """Call `method` in round t; the answers whose arrays look `like` it, in the sites' order.
 
-        sick: gets the names of sites that sent NaN or infinity.
+        not_finite: gets the names of sites that sent NaN or infinity.
         """
         about = {
             "federation": self.federation.hash,
@@ -104,7 +105,7 @@ class Exchange:
         network = self.federation.network
         limit = min(network.limit, tree_bytes(like) + SLACK)
         answers = self._call(t, sites, method, encode(about, arrays), network.round_timeout, limit)
-        good: dict[str, Answer] = {}
+        good: dict[str, Reply] = {}
         for site in (s for s in sites if s in answers):
             message = answers[site]
             try:
@@ -112,10 +113,10 @@ class Exchange:
                 for name, kind in NUMBERS[method]:
                     if not abs(value(message, name, kind)) < LARGEST:
                         raise NotFinite(f"{name} is NaN, infinite or too large")
-                good[site] = Answer(message, unpack(prefix, message.arrays, like, finite=True))
+                good[site] = Reply(message, unpack(prefix, message.arrays, like, finite=True))
             except CompositeFLError as error:
-                if sick is not None and isinstance(error, NotFinite):
-                    sick.append(site)
+                if not_finite is not None and isinstance(error, NotFinite):
+                    not_finite.append(site)
                 self._refuse(t, site, method, Failure(f"refused: {error}"))
         return good
 

@@ -82,7 +82,8 @@ def _initial(algorithm: Algorithm, params: Any) -> Any:
     return jax.tree.map(lambda a: real(jnp.asarray(a)), states)
 
 
-Program: TypeAlias = tuple[Callable[[Any, Any], Any], int | None, int]  # loss, batch size, samples
+# What is compiled in at a site: the loss, the batch size, the number of samples.
+SiteProgram: TypeAlias = tuple[Callable[[Any, Any], Any], int | None, int]
 
 
 class SiteEngine:
@@ -167,11 +168,13 @@ class ExternalSiteEngine(SiteEngine):
         return samples
 
     def opening(self, message: Any) -> Any:
+        """The full gradient at the round's anchor."""
         with self.plan.precision():
             oracle = self._oracle(jax.random.key(0))
             return oracle.full(jax.device_get(eager.anchor(self.plan.algorithm, message)))[1]
 
     def round(self, t: int, message: Any, state: Any, mean: Any) -> tuple[Any, Any, int]:
+        """(upload, new private state, steps taken) of round t."""
         plan = self.plan
         with plan.precision():
             keys = client_keys(trial_key(np.uint32(plan.federation.seed), 0), t, self.info.id)
@@ -186,10 +189,12 @@ class ExternalSiteEngine(SiteEngine):
             return *jax.device_get((upload, new)), taken
 
     def loss_and_gradient(self, x: Any) -> tuple[float, Any]:
+        """Mean loss over all samples of the site, and its gradient."""
         value, gradient = eager.full_mean(self.loss, x, self.samples)
         return float(value), gradient
 
     def right_answers(self, x: Any) -> float:
+        """How many samples of the site's test set the model gets right."""
         if self.test is None or self.accuracy is None:
             return 0.0
         return eager.mean_value(self.accuracy, x, self.test) * self.test_size
@@ -199,7 +204,7 @@ class ExternalSiteEngine(SiteEngine):
 
 
 def make_site_engine(plan: Plan, number: int, train: Any, test: Any) -> SiteEngine:
-    """The lab of the site at place `number` of the federation."""
+    """The engine of the site at place `number` of the federation."""
     problem: Problem = plan.model.problem([train], test=test, seed=plan.federation.seed)
     return (SiteEngine if problem.compiles else ExternalSiteEngine)(plan, number, problem)
 
@@ -216,7 +221,7 @@ def _apply(function: Callable[..., Any], x: Any, batch: Any) -> Any:
 
 @partial(jax.jit, static_argnames="program")
 def _opening(
-    program: Program, algorithm: Algorithm, samples: Any, info: ClientInfo, message: Any
+    program: SiteProgram, algorithm: Algorithm, samples: Any, info: ClientInfo, message: Any
 ) -> Any:
     return Oracle(*program, True, samples, jax.random.key(0), info).full(algorithm.anchor(message))[
         1
@@ -225,7 +230,7 @@ def _opening(
 
 @partial(jax.jit, static_argnames="program")
 def _round(
-    program: Program,
+    program: SiteProgram,
     algorithm: Algorithm,
     samples: Any,
     info: ClientInfo,

@@ -13,7 +13,7 @@ import pandas as pd
 from compositefl.core.trees import weighted_mean
 from compositefl.core.vector import Vector, unwrap
 from compositefl.deployment import compute
-from compositefl.deployment.calls import Answer, Exchange, Report
+from compositefl.deployment.calls import Reply, Report, SiteCalls
 from compositefl.deployment.compute import Plan
 from compositefl.deployment.federation import Federation
 from compositefl.deployment.judge import Judge
@@ -43,7 +43,7 @@ class Coordinator:
         transport: Transport,
         folder: Path,
         run: str,
-        report: Report = lambda event: None,
+        report: Report = lambda _: None,
     ):
         self.federation = federation
         self.transport = transport
@@ -61,10 +61,10 @@ class Coordinator:
         self.history: list[dict[str, Any]] = []
         self.visits = self.steps = 0
         self.diverged = 0  # the round that left the finite numbers, 0 for none
-        self.exchange = Exchange(
+        self.calls = SiteCalls(
             federation, run, transport, self.roster, lambda event: self.report(event)
         )
-        self.judge = Judge(self.plan, self.exchange, self._weights)
+        self.judge = Judge(self.plan, self.calls, self._weights)
         if self.path.exists():
             self._restore()
 
@@ -133,16 +133,16 @@ class Coordinator:
         """Advance by one round, or say why that is not possible now."""
         began = time.perf_counter()
         t, network = self.round, self.federation.network
-        uploads: dict[str, Answer] = {}
+        uploads: dict[str, Reply] = {}
         for attempt in range(network.retries + 1):
             if attempt:
                 time.sleep(network.retry_wait)
             sites = self._gather(everyone=attempt > 0)
             if len(sites) >= self.minimum:
-                uploads, sick = self._collect(t, sites)
+                uploads, not_finite = self._collect(t, sites)
                 if len(uploads) >= self.minimum:
                     break
-                if len(sick) >= self.minimum and not uploads:
+                if len(not_finite) >= self.minimum and not uploads:
                     self.diverged = t + 1
                     return "diverged"
         else:
@@ -156,32 +156,32 @@ class Coordinator:
         return ""
 
     def _gather(self, everyone: bool = False) -> list[str]:
-        """Sites that can be called now; greets those that have not joined."""
+        """Sites that can be called now; lets those join that have not joined."""
         sites = self.roster.to_call(self.round, everyone or not self.round)
-        self.exchange.greet(self.round, [s for s in sites if not self.roster.members[s].joined])
+        self.calls.join(self.round, [s for s in sites if not self.roster.members[s].joined])
         known = all(member.samples for member in self.roster.members.values())
         if self.federation.weights == "size" and not known:
             return []  # the weights need every size once
         return self.roster.joined(sites)
 
-    def _collect(self, t: int, sites: list[str]) -> tuple[dict[str, Answer], list[str]]:
+    def _collect(self, t: int, sites: list[str]) -> tuple[dict[str, Reply], list[str]]:
         """The uploads that may be used, and the sites that sent NaN or infinity."""
         with self.plan.precision():
             content = jax.device_get(compute.broadcast(self.plan.algorithm, self.server))
         arrays, shapes = pack("message", content), self.plan.shapes
-        sick: list[str] = []
+        not_finite: list[str] = []
         if "mean_full_gradient" in self.plan.algorithm.needs:
             like = Vector(shapes.params)
-            got = self.exchange.ask(t, sites, "open", arrays, "gradient", like, sick)
+            got = self.calls.ask(t, sites, "open", arrays, "gradient", like, not_finite)
             sites = list(got)
             if len(sites) < self.minimum:
-                return {}, sick
+                return {}, not_finite
             gradients = [answer.tree for answer in got.values()]
             arrays |= pack("mean", weighted_mean(gradients, self._weights(sites)))
-        uploads = self.exchange.ask(t, sites, "round", arrays, "upload", shapes.upload, sick)
-        return uploads, sick
+        uploads = self.calls.ask(t, sites, "round", arrays, "upload", shapes.upload, not_finite)
+        return uploads, not_finite
 
-    def _update(self, t: int, uploads: dict[str, Answer]) -> None:
+    def _update(self, t: int, uploads: dict[str, Reply]) -> None:
         weights, everything = self._weights(list(uploads)), self._weights(list(self.roster.members))
         mean = weighted_mean([answer.tree for answer in uploads.values()], weights)
         share = self.plan.dtype.type(sum(weights) / sum(everything))
@@ -218,8 +218,8 @@ class Coordinator:
             **self.cost.so_far(self.round, self.visits, self.steps),
             "seconds": self.seconds,
             "sites": sites,  # that these numbers come from
-            "bytes_sent": self.exchange.bytes_sent,  # all messages, evaluations too
-            "bytes_received": self.exchange.bytes_received,
+            "bytes_sent": self.calls.bytes_sent,  # all messages, evaluations too
+            "bytes_received": self.calls.bytes_received,
         }
         self.history.append(row)
         self._save()
@@ -230,7 +230,7 @@ class Coordinator:
         about: dict[str, Any] = {
             "roster": {site: asdict(member) for site, member in self.roster.members.items()},
             "work": [self.visits, self.steps],
-            "bytes": [self.exchange.bytes_sent, self.exchange.bytes_received],
+            "bytes": [self.calls.bytes_sent, self.calls.bytes_received],
             "diverged": self.diverged,
             "rows": self.history,
         }
@@ -244,7 +244,7 @@ class Coordinator:
         self.server, self.round, self.seconds = saved.state, saved.round, saved.seconds
         self.history, self.diverged = about["rows"], about["diverged"]
         self.visits, self.steps = about["work"]
-        self.exchange.bytes_sent, self.exchange.bytes_received = about["bytes"]
+        self.calls.bytes_sent, self.calls.bytes_received = about["bytes"]
         fresh = {"joined": False, "lost": 0, "skipped_until": 0, "absent": 0}
         for site, member in about["roster"].items():
             self.roster.members[site] = Member(**(member | fresh))
@@ -254,7 +254,7 @@ class Coordinator:
 
 
 def write_progress(path: Path) -> Report:
-    """A report that appends every event to a file, one JSON object a line."""
+    """A report that appends every event to a file, one JSON object per line."""
     path.parent.mkdir(parents=True, exist_ok=True)
 
     def report(event: dict[str, Any]) -> None:

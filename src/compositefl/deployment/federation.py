@@ -27,7 +27,7 @@ from compositefl.models import Model
 from compositefl.regularizers import ByName, Regularizer, Zero, parse
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-MEGABYTE = 2**20
+MEBIBYTE = 2**20
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Network:
     @property
     def limit(self) -> int:
         """The largest message in bytes."""
-        return self.largest_message_mb * MEGABYTE
+        return self.largest_message_mb * MEBIBYTE
 
 
 @dataclass(frozen=True)

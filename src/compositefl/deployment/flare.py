@@ -53,6 +53,7 @@ class Calls:
     def call(
         self, sites: Iterable[str], method: str, payload: bytes, timeout: float
     ) -> dict[str, bytes | Failure]:
+        """As `Transport.call`; a site that was not there when the job began counts as lost."""
         present = {proxy.name for proxy in collab.context.clients}
         answers: dict[str, bytes | Failure] = {
             site: Failure("not connected when this job began", lost=True)
@@ -62,7 +63,7 @@ class Calls:
         asked = [site for site in sites if site in present]
         if not asked:
             return answers
-        got = collab.get_clients(asked)(timeout=timeout).answer(method, to_wire(payload))
+        got = collab.get_clients(asked)(timeout=timeout).handle_call(method, to_wire(payload))
         for site, answer in got:
             answers[site] = Failure(answer) if isinstance(answer, str) else from_wire(answer)
         for site, error in got.failures.items():
@@ -71,7 +72,7 @@ class Calls:
         return answers
 
     def close(self) -> None:
-        pass
+        """The job closes the connection, not the transport."""
 
 
 def to_wire(payload: bytes) -> Any:
@@ -122,8 +123,8 @@ class Client:
         self._worker: Worker | None = None
 
     @collab.publish
-    def answer(self, method: str, payload: Any) -> Any:
-        """One call of the coordinator."""
+    def handle_call(self, method: str, payload: Any) -> Any:
+        """The reply to one call of the coordinator."""
         try:
             with self._lock:
                 if self._worker is None:
@@ -343,6 +344,7 @@ class Admin:
         return {client["client_name"] for client in status["clients"]}, bool(status["jobs"])
 
     def abort(self, job: str) -> None:
+        """End a job."""
         self._job("abort", job, "--force")
 
     def download(self, job: str, folder: Path) -> Path:

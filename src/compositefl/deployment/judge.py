@@ -9,7 +9,7 @@ import numpy as np
 from compositefl.core.trees import weighted_mean
 from compositefl.core.vector import Vector
 from compositefl.deployment import compute
-from compositefl.deployment.calls import Answer, Exchange
+from compositefl.deployment.calls import Reply, SiteCalls
 from compositefl.deployment.compute import Plan
 from compositefl.deployment.messages import pack
 from compositefl.engine.stationarity import METRICS
@@ -23,8 +23,8 @@ class Judge:
     weights: the weights of some sites in f.
     """
 
-    def __init__(self, plan: Plan, exchange: Exchange, weights: Callable[[list[str]], list[float]]):
-        self.plan, self.exchange, self.weights = plan, exchange, weights
+    def __init__(self, plan: Plan, calls: SiteCalls, weights: Callable[[list[str]], list[float]]):
+        self.plan, self.calls, self.weights = plan, calls, weights
 
     def measure(self, t: int, server: Any, sites: list[str]) -> tuple[dict[str, float], int]:
         """(metrics, number of sites that they come from); NaN where nobody answered."""
@@ -57,13 +57,13 @@ class Judge:
             measured["accuracy"] = right / tests
         return {name: float(measured[name]) for name in METRICS if name in measured}, len(got)
 
-    def _gradients(self, t: int, x: Vector, sites: list[str], accuracy: bool) -> dict[str, Answer]:
+    def _gradients(self, t: int, x: Vector, sites: list[str], accuracy: bool) -> dict[str, Reply]:
         like = Vector(self.plan.shapes.params)
-        return self.exchange.ask(
+        return self.calls.ask(
             t, sites, "evaluate", pack("x", x), "gradient", like, accuracy=accuracy
         )
 
-    def _mean(self, got: dict[str, Answer]) -> tuple[Any, Vector]:
+    def _mean(self, got: dict[str, Reply]) -> tuple[Any, Vector]:
         """Loss and gradient of f from those of the sites."""
         weights = np.array(self.weights(list(got)))
         losses = np.array([answer.number("loss", float) for answer in got.values()])

@@ -28,6 +28,7 @@ class Roster:
 
     @classmethod
     def of(cls, sites: tuple[str, ...]) -> "Roster":
+        """Sites of which nothing is known yet."""
         return cls({site: Member() for site in sites})
 
     def to_call(self, t: int, everyone: bool = False) -> list[str]:
@@ -35,6 +36,7 @@ class Roster:
         return [s for s, m in self.members.items() if everyone or m.skipped_until <= t]
 
     def joined(self, sites: list[str]) -> list[str]:
+        """Those of `sites` that have joined the run."""
         return [site for site in sites if self.members[site].joined]
 
     def failed(self, site: str, t: int, lost: bool) -> None:
@@ -46,6 +48,7 @@ class Roster:
             member.lost = min(member.lost + 1, 10)
 
     def heard(self, site: str) -> None:
+        """A site replied: it is not lost."""
         member = self.members[site]
         member.lost = member.skipped_until = 0
 
@@ -62,4 +65,5 @@ class Roster:
                 member.absent += 1
 
     def longest_absence(self) -> int:
+        """Rounds since the upload of the site that has been away longest was accepted."""
         return max(m.absent for m in self.members.values())

@@ -23,11 +23,25 @@ AWAY = 600.0  # seconds that the server may be unreachable
 class Engine(Protocol):
     """Jobs of an engine. Methods raise ConnectionError while its server cannot be reached."""
 
-    def submit(self, job: Path) -> str: ...
-    def state(self, job: str) -> str: ...
-    def system(self) -> tuple[set[str], bool]: ...
-    def abort(self, job: str) -> None: ...
-    def download(self, job: str, folder: Path) -> Path: ...
+    def submit(self, job: Path) -> str:
+        """Hand in a job; returns its id."""
+        ...
+
+    def state(self, job: str) -> str:
+        """What the engine says of a job."""
+        ...
+
+    def system(self) -> tuple[set[str], bool]:
+        """The connected sites, and whether the server is at work on some job."""
+        ...
+
+    def abort(self, job: str) -> None:
+        """End a job."""
+        ...
+
+    def download(self, job: str, folder: Path) -> Path:
+        """Fetch the outcome of a job; the folder that holds it."""
+        ...
 
 
 class RunFolder:
@@ -52,6 +66,7 @@ class RunFolder:
         return self
 
     def federation(self) -> Federation:
+        """The federation that the run is of."""
         path = self.folder / "federation.toml"
         if not path.exists():
             raise CompositeFLError(f"there is no run {self.run} in {self.folder.parent}")
@@ -63,9 +78,11 @@ class RunFolder:
         return json.loads(path.read_text()) if path.exists() else []
 
     def add_job(self, job: str) -> None:
+        """Note a new job of the run."""
         (self.folder / "jobs.json").write_text(json.dumps([*self.jobs(), job]))
 
     def last_job(self) -> str:
+        """The job that was handed in last."""
         if not self.jobs():
             raise CompositeFLError(f"the run {self.run} has no job yet")
         return self.jobs()[-1]
@@ -112,7 +129,7 @@ def submit(
     run: RunFolder,
     federation: Federation,
     write_job: Callable[[Federation, str, Path], Path],
-    say: Callable[[str], None] = lambda text: None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> str:
     """Hand in a job of a run once the server and enough sites are there."""
     job = write_job(federation, run.run, run.folder / "jobs")

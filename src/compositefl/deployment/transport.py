@@ -49,6 +49,7 @@ class InProcess:
     def call(
         self, sites: Iterable[str], method: str, payload: bytes, timeout: float
     ) -> dict[str, bytes | Failure]:
+        """As `Transport.call`."""
         running: dict[str, Future[bytes]] = {site: Future() for site in sites}
         for site, future in running.items():
             work = (future, site, method, payload)
@@ -65,6 +66,7 @@ class InProcess:
         return answers
 
     def close(self) -> None:
+        """Forget the workers."""
         self.handlers.clear()
 
     def _serve(self, future: Future[bytes], site: str, method: str, payload: bytes) -> None:

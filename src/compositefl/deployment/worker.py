@@ -10,7 +10,7 @@ from compositefl.core.errors import CompositeFLError
 from compositefl.core.trees import tree_bytes
 from compositefl.core.vector import Vector
 from compositefl.deployment.compute import Plan, make_site_engine
-from compositefl.deployment.federation import MEGABYTE, Federation
+from compositefl.deployment.federation import MEBIBYTE, Federation
 from compositefl.deployment.messages import (
     SLACK,
     Message,
@@ -30,7 +30,7 @@ RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 class Worker:
     """Answers `hello`, `open`, `round` and `evaluate`, one call at a time.
 
-    `folder` is where private states are kept, one sub-folder a run.
+    `folder` is where private states are kept, one sub-folder per run.
     """
 
     def __init__(self, site: Site, folder: Path):
@@ -43,7 +43,7 @@ class Worker:
         """The answer to one call. Calls that overlap wait for each other."""
         with self._lock:
             if method == "hello":
-                return self._hello(decode(payload, MEGABYTE))
+                return self._hello(decode(payload, MEBIBYTE))
             answers = {
                 "open": Session.open,
                 "round": Session.round,
@@ -73,8 +73,8 @@ class Worker:
                 "federation": hash_,
                 "run": run,
                 "site": self.site.name,
-                "samples": session.lab.size,
-                "tests": session.lab.test_size,
+                "samples": session.engine.size,
+                "tests": session.engine.test_size,
             }
         )
 
@@ -87,7 +87,7 @@ class Session:
             raise CompositeFLError(f"{site.name} is not a site of the federation")
         self.name, self.run, self.hash = site.name, run, federation.hash
         self.plan = Plan(federation)
-        self.lab = make_site_engine(self.plan, federation.sites.index(site.name), *site.load())
+        self.engine = make_site_engine(self.plan, federation.sites.index(site.name), *site.load())
         shapes = self.plan.shapes
         self.store = Store(folder / run / self.hash[:16], self.plan.client, shapes.upload)
         self.noise = None if federation.privacy is None else Gaussian(federation.privacy)
@@ -111,7 +111,7 @@ class Session:
         if "mean_full_gradient" not in self.plan.algorithm.needs:
             raise CompositeFLError("this method has no opening exchange")
         content = unpack("message", message.arrays, self.plan.shapes.message, finite=True)
-        return self._answer(t, {}, pack("gradient", self.lab.opening(content)))
+        return self._reply(t, {}, pack("gradient", self.engine.opening(content)))
 
     def round(self, message: Message) -> bytes:
         """One round from the committed state. The same call again gets the same answer."""
@@ -129,7 +129,7 @@ class Session:
                 entry = self._work(t, digest, content, mean)
                 self.store.keep(entry)
         about = {"steps": entry.steps, "uploads": entry.uploads}
-        return self._answer(t, about, pack("upload", entry.upload))
+        return self._reply(t, about, pack("upload", entry.upload))
 
     def evaluate(self, message: Message) -> bytes:
         """Loss and full gradient of this site at x, and right answers on its test set."""
@@ -139,18 +139,18 @@ class Session:
         x = unpack("x", message.arrays, self._vector(), finite=True).tree
         with self.store.locked():
             self.store.settle(self._accepted(message), t)
-        loss, gradient = self.lab.loss_and_gradient(x)
+        loss, gradient = self.engine.loss_and_gradient(x)
         about: dict[str, Any] = {"loss": loss, "tests": 0, "right": 0.0}
         if message.values.get("accuracy"):
-            about |= {"tests": self.lab.test_size, "right": self.lab.right_answers(x)}
-        return self._answer(t, about, pack("gradient", self._vector(gradient)))
+            about |= {"tests": self.engine.test_size, "right": self.engine.right_answers(x)}
+        return self._reply(t, about, pack("gradient", self._vector(gradient)))
 
     def _work(self, t: int, digest: str, content: Any, mean: Any) -> Entry:
         committed, pending = self.store.committed, self.store.pending
-        upload, state, steps = self.lab.round(t, content, committed.state, mean)
+        upload, state, steps = self.engine.round(t, content, committed.state, mean)
         if self.noise is not None:
             upload = self.noise(upload)
-            state = self.lab.state_after(content, committed.state, upload)
+            state = self.engine.state_after(content, committed.state, upload)
         before = max(committed.uploads, 0 if pending is None else pending.uploads)
         return Entry(t, digest, steps, before + 1, upload, state)
 
@@ -164,7 +164,7 @@ class Session:
     def _vector(self, tree: Any = None) -> Any:
         return Vector(self.plan.shapes.params if tree is None else tree)
 
-    def _answer(self, t: int, about: dict[str, Any], arrays: dict[str, Any]) -> bytes:
+    def _reply(self, t: int, about: dict[str, Any], arrays: dict[str, Any]) -> bytes:
         who = {"federation": self.hash, "run": self.run, "site": self.name, "round": t}
         return encode(who | about, arrays)
 

@@ -22,7 +22,7 @@ CHUNK = 2048  # samples evaluated at the same time on one device; bounds memory
 
 
 class ClientInfo(NamedTuple):
-    """Where a client's samples lie. In the simulation one row a client; padding has weight 0."""
+    """Where a client's samples lie. In the simulation one row per client; padding has weight 0."""
 
     id: Any
     start: Any  # first sample in the buffer

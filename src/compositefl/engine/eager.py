@@ -55,6 +55,7 @@ def mean_value(function: External | Coupled, params: Any, samples: Any) -> float
 
 
 def take(samples: Any, rows: np.ndarray) -> Any:
+    """Some of the samples."""
     return jax.tree.map(lambda a: a[rows], samples)
 
 
@@ -77,7 +78,7 @@ class LoopOracle(NamedTuple):
         value, gradient = full_mean(self.loss, jax.device_get(point.tree), self.samples)
         return value, Vector(gradient)
 
-    def hessian(self, point: Vector) -> Any:
+    def hessian(self, _: Vector) -> Any:
         """A loss outside JAX has no second derivatives; `check_hessian` says so earlier."""
         raise CompositeFLError("a loss outside JAX has no Hessian")
 
@@ -100,7 +101,7 @@ def client_round(
     state: Any,
     extras: dict[str, Any],
 ) -> tuple[Any, Any, int]:
-    """(upload, new private state, local steps taken), as `simulation.client.client_round`."""
+    """(upload, new private state, local steps taken), as `engine.client.client_round`."""
     if algorithm.needs & AT_ANCHOR:
         extras = extras | answers_at_anchor(algorithm, oracle, anchor(algorithm, message))
     if not algorithm.takes_steps:

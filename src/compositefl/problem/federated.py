@@ -86,6 +86,7 @@ class Problem:
 
     @property
     def parameter_count(self) -> int:
+        """The number of parameters."""
         return sum(a.size for a in jax.tree.leaves(self.params))
 
     def gradient(self, x: Any, batch: Any) -> Any:

@@ -57,8 +57,6 @@ class LoopSimulation:
         dtype: Any,
         replacement: bool = False,
         conditions: Conditions = RELIABLE,
-        devices: int | None = None,
-        block: int | None = None,
     ):
         self.loss: Any = problem.loss
         self.accuracy: Any = None if problem.test is None else problem.accuracy

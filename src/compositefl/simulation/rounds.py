@@ -187,7 +187,7 @@ def one_round(
 
     if "mean_full_gradient" in algorithm.needs:  # an exchange of its own before the local steps
 
-        def open_round(state: Any, info: ClientInfo, steps: Any) -> Any:
+        def open_round(state: Any, info: ClientInfo, _: Any) -> Any:
             return oracle(info).full(algorithm.anchor(message))[1], state, 0
 
         everyone = present._replace(arrived=None)

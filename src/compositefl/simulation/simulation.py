@@ -46,7 +46,7 @@ PLACED: WeakKeyDictionary[DataIdentity, tuple[Any, Placed]] = WeakKeyDictionary(
 class Simulation:
     """Runs of several algorithms of one class, or of one with several trials, in lock-step.
 
-    `algorithms` has one entry a run: the same class and regulariser, any numbers. Equal trials
+    `algorithms` has one entry per run: the same class and regulariser, any numbers. Equal trials
     draw equal samples. Call inside `jax.enable_x64(True)` for float64.
     """
 
@@ -123,6 +123,7 @@ class Simulation:
         self.round = stop
 
     def block_until_ready(self) -> None:
+        """Wait until all rounds asked for are done."""
         jax.block_until_ready([group.state for group in self.groups])
 
     def evaluate(self, gamma: float) -> dict[str, np.ndarray]:
@@ -144,7 +145,7 @@ class Simulation:
 
     @property
     def work(self) -> Work:
-        """Visits of clients and local steps so far, one entry a run."""
+        """Visits of clients and local steps so far, one entry per run."""
         return _concatenate([group.work for group in self.groups])
 
     @property
@@ -227,6 +228,7 @@ class Group:
         self.work = Work(np.zeros(self.size, int), np.zeros(self.size, int))
 
     def advance(self, start: int, stop: int) -> None:
+        """Run rounds start, ..., stop - 1."""
         with device_sum.shared_buffer(self.sim.layout.mesh) as ranks:
             self.state, made = run_rounds(
                 self.sim.program,
@@ -244,6 +246,7 @@ class Group:
         self.work = jax.tree.map(np.add, self.work, made)
 
     def models(self) -> Any:
+        """The model of every run."""
         return self.evaluated()[0]
 
     def evaluated(self) -> tuple[Any, Any]:

@@ -38,7 +38,7 @@ def tune(
     all. Points outside a method's admissible range are left out. The score is the mean of `metric`
     over the trials and the last tenth of the rounds; a run that diverged does not count.
 
-    Returns one row a method: its best numbers, its score, and how many points were tried and
+    Returns one row per method: its best numbers, its score, and how many points were tried and
     diverged.
     """
     require_integer(budget=budget, trials=trials)
@@ -67,7 +67,7 @@ def tune(
 def score_all(
     problem: Problem, candidates: list[Algorithm], trials: int, options: Options, metric: str
 ) -> np.ndarray:
-    """One number a candidate, smaller is better; infinity for one that diverged."""
+    """One number per candidate, smaller is better; infinity for one that diverged."""
     table, _ = run_all(problem, candidates, trials, options)
     if metric not in table:
         raise CompositeFLError(f"metric='{metric}' must be one of {sorted(table.columns)}")

@@ -40,6 +40,7 @@ class Ending:
 
     @property
     def converged(self) -> bool:
+        """The natural residual is small enough, and psi not above its start."""
         return self.kind == "converged"
 
     @property

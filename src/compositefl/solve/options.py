@@ -128,6 +128,7 @@ class Options:
 
     @property
     def checkpoint_path(self) -> Path | None:
+        """The file for all state."""
         return None if self.checkpoint is None else Path(self.checkpoint)
 
     @property

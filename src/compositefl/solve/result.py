@@ -26,7 +26,7 @@ class Result:
     """The outcome of `minimize`. With trials > 1 all arrays have the trial as leading axis."""
 
     params: Any  # the post-prox model
-    history: pd.DataFrame  # one row an evaluation and trial
+    history: pd.DataFrame  # one row per evaluation and trial
     server: Any  # the server's final state
     clients: Any  # the clients' private states, the client as leading axis (after the trial)
     stopped: str  # "rounds", "tolerance", "interrupted" or "diverged"

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ CHECKPOINT_EVERY = 30.0  # seconds between two checkpoints, the last one apart
 class Run:
     """Several runs of one algorithm class side by side, from the first round to the last.
 
-    `algorithms` and `trials` have one entry a run. Use inside `jax.enable_x64(True)` for float64.
+    `algorithms` and `trials` have one entry per run. Use inside `jax.enable_x64(True)` for float64.
     """
 
     def __init__(
@@ -48,8 +49,8 @@ class Run:
     ):
         self.options = options
         self.trials = trials
-        engine = Simulation if problem.compiles else LoopSimulation
-        self.simulation = engine(
+        engine = partial(Simulation, devices=options.devices, block=options.client_block)
+        self.simulation = (engine if problem.compiles else LoopSimulation)(
             problem,
             algorithms,
             trials,
@@ -60,8 +61,6 @@ class Run:
             dtype=options.dtype,
             replacement=options.replacement,
             conditions=Conditions(options.dropout or None, options.stragglers or None),
-            devices=options.devices,
-            block=options.client_block,
         )
         self.cost = round_cost(algorithms[0], problem.start(options.dtype))
         self.history: list[dict[str, Any]] = []
@@ -150,7 +149,7 @@ class Run:
         return chunk
 
     def _evaluate(self) -> None:
-        """Add one row a run to the history."""
+        """Add one row per run to the history."""
         simulation, cost = self.simulation, self.cost
         with watch(f"evaluations after round {simulation.round}"):
             measured = simulation.evaluate(self.options.gamma)
@@ -197,7 +196,7 @@ def _interrupt() -> Iterator[Callable[[], bool]]:
         yield pressed.is_set
         return
 
-    def handler(number: int, frame: Any) -> None:
+    def handler(*_: Any) -> None:
         if pressed.is_set():
             raise KeyboardInterrupt
         pressed.set()

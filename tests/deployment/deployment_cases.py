@@ -14,6 +14,7 @@ from compositefl.simulation.simulation import Simulation
 SITES = ("north", "east", "south", "west")
 SIZES = (12, 7, 9, 15)
 FEATURES = 8
+OWN = "tests.deployment.deployment_cases"  # the module whose functions the federations name
 FAST = "[network]\nround_timeout = 20.0\nretry_wait = 0.0\nretries = 3\n"
 
 
@@ -22,7 +23,7 @@ def squared_loss(params, batch):
     return 0.5 * jnp.mean((x @ params["w"] - y) ** 2)
 
 
-def lasso_model(features=FEATURES):
+def lasso_model(features=FEATURES) -> Model:
     """Least squares from a start that is not zero."""
     return Model(
         "lasso",
@@ -60,12 +61,12 @@ def coupled_loss(params, batch):
     return squared_loss(params, batch) * (1 + jnp.std(batch[0]))
 
 
-def coupled_model(features=FEATURES):
+def coupled_model(features=FEATURES) -> Model:
     start = lambda key: {"w": jnp.linspace(-0.5, 0.5, features)}  # noqa: E731
     return Model("coupled", start, lambda params, x: x @ params["w"], coupled_loss, coupled=True)
 
 
-def torch_model():
+def torch_model() -> Model:
     """A PyTorch module, the same at every site."""
     import torch
 
@@ -121,6 +122,11 @@ def text(algorithm="fednmap", model="lasso", network=FAST, extra="", **entries):
     )
 
 
+def declare(text):
+    """The federation of a text on a node that accepts our functions."""
+    return Federation.parse(text).trusting([OWN])
+
+
 def write_sites(folder, federation, data, test=None, accept=True):
     """A folder with data and site.toml for each site; returns the sites."""
     sites = {}
@@ -129,7 +135,7 @@ def write_sites(folder, federation, data, test=None, accept=True):
         here.mkdir(parents=True, exist_ok=True)
         np.savez(here / "data.npz", x=x, y=y)
         hashes = f'["{federation.hash}"]' if accept else "[]"
-        lines = f'name = "{name}"\naccept = {hashes}\n'
+        lines = f'name = "{name}"\naccept = {hashes}\nmodules = ["{OWN}"]\n'
         lines += '[train]\nfile = "data.npz"\nx = "x"\ny = "y"\n'
         if test is not None:
             np.savez(here / "test.npz", x=test[0], y=test[1])
@@ -144,7 +150,7 @@ class Local:
 
     def __init__(self, folder, federation_text, model="lasso", fault=None, test=None):
         self.folder = folder
-        self.federation = Federation.parse(federation_text)
+        self.federation = declare(federation_text)
         self.data = DATA[model]()
         self.sites = write_sites(folder, self.federation, self.data, test)
         self.workers = {}

@@ -10,7 +10,7 @@ from compositefl.core.errors import CompositeFLError
 from compositefl.deployment import Federation, Site
 from compositefl.deployment.messages import decode, encode, pack, unpack
 from compositefl.deployment.store import Entry, Store
-from tests.deployment.deployment_cases import Local, text
+from tests.deployment.deployment_cases import Local, declare, text
 
 
 def test_the_hash_is_that_of_the_file(tmp_path):
@@ -41,7 +41,7 @@ def test_a_wrong_entry(line):
     name = line.partition(" =")[0]
     lines = [x for x in text().splitlines() if not x.startswith(name + " =")]
     with pytest.raises(CompositeFLError) as error:
-        Federation.parse("\n".join([line, *lines]))
+        declare("\n".join([line, *lines])).check()
     assert WRONG[line] in str(error.value) and "\n" not in str(error.value)
 
 
@@ -52,7 +52,8 @@ def test_a_wrong_entry(line):
         ("1.0\ngamma", "1.0\ngama", "unknown [algorithm fednmap] entry 'gama'"),
         ("local_lr = 0.05", "local_lr = -1.0", "local_lr=-1.0 must be"),
         ("local_lr = 0.05\n", "", "[algorithm fednmap] lacks local_lr"),
-        ("lasso_model", "no_model", "is not installed here"),
+        ("local_lr = 0.05", 'local_lr = "theory"', 'local_lr="theory": the theorem\'s constants'),
+        ("lasso_model", "no_model", "unknown name in"),
         ("retries = 3", "retrys = 3", "unknown [network] entry 'retrys'"),
         ("retries = 3", "retries = -1", "[network] retries=-1"),
         ("[algorithm]", "[algorithm", "not TOML"),
@@ -60,13 +61,13 @@ def test_a_wrong_entry(line):
 )
 def test_a_wrong_table(old, new, message):
     with pytest.raises(CompositeFLError) as error:
-        Federation.parse(text().replace(old, new))
+        declare(text().replace(old, new)).check()
     assert message in str(error.value)
 
 
 def test_a_method_that_needs_everyone_refuses_a_lower_minimum():
     with pytest.raises(CompositeFLError, match="za1 needs all 4 sites in every round, because"):
-        Federation.parse(text("za1", minimum_sites=3))
+        declare(text("za1", minimum_sites=3)).check()
     assert Federation.parse(text("za1")).minimum == 4
     assert Federation.parse(text()).minimum == 3
 
@@ -194,7 +195,7 @@ def test_noise_leaves_server_and_sites_in_agreement(tmp_path):
 def test_noise_that_would_not_protect_is_refused(algorithm, entries, message):
     extra = "[privacy]\nclip = 1.0\nnoise = 2.0\n"
     with pytest.raises(CompositeFLError, match=message):
-        Federation.parse(text(algorithm, extra=extra, **entries))
+        declare(text(algorithm, extra=extra, **entries)).check()
 
 
 def _leaves(tree):

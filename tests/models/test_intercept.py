@@ -57,7 +57,7 @@ def test_in_a_federation():
         "dense0/kernel"
     ]
     with pytest.raises(CompositeFLError, match="intercept=1 must be true or false"):
-        Federation.parse(FEDERATION.format(intercept=1))
+        Federation.parse(FEDERATION.format(intercept=1)).check()
 
 
 def test_left_out_of_the_penalty():

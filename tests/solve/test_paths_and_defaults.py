@@ -167,6 +167,6 @@ algorithm = { name = "fednmap", gamma = 0.4, local_steps = 2, local_lr = 0.1 }
 def test_a_federation_has_the_same_defaults():
     assert Federation.parse(FEDERATION).eval_gamma is None
     with pytest.raises(cfl.CompositeFLError, match=r"pattern 'intercept' matches no parameter"):
-        Federation.parse('unpenalized = ["intercept"]' + FEDERATION)
+        Federation.parse('unpenalized = ["intercept"]' + FEDERATION).check()
     with pytest.raises(cfl.CompositeFLError, match=r"eval_gamma=1.0 must be in"):
-        Federation.parse("eval_gamma = 1.0" + FEDERATION)
+        Federation.parse("eval_gamma = 1.0" + FEDERATION).check()

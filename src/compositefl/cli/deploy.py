@@ -14,6 +14,10 @@ Folder = Annotated[
 ]
 Run = Annotated[str, typer.Option(help="Name of the run.", metavar="NAME")]
 Kits = Annotated[list[Path], typer.Argument(help="Startup kits of servers and sites.")]
+Modules = Annotated[
+    list[str] | None,
+    typer.Option("--module", help="Module of your own that it names. Repeatable.", metavar="NAME"),
+]
 HERE = Path("federation")
 
 
@@ -73,11 +77,12 @@ def provision(
     host: Annotated[str, typer.Option(help="Name of the server's machine.", metavar="HOST")],
     folder: Folder = HERE,
     port: Annotated[int, typer.Option(help="Its port.", parser=whole, metavar="INT")] = 8002,
+    module: Modules = None,
 ) -> int:
     """Make certificates and a startup kit for the server, every site and the administrator."""
     from compositefl.deployment import Federation
 
-    declared = Federation.read(federation)
+    declared = Federation.read(federation).trusting(module or ()).check()
     kits = _flare().provision(declared, folder, host, port)
     for name in declared.sites:
         (kits[name] / "local" / "site.toml.example").write_text(EXAMPLE.format(name=name))
@@ -103,11 +108,13 @@ def stop(kits: Kits) -> int:
     return 0
 
 
-def submit(federation: FederationFile, folder: Folder = HERE, run: Run = "run") -> int:
+def submit(
+    federation: FederationFile, folder: Folder = HERE, run: Run = "run", module: Modules = None
+) -> int:
     """Start a run. Watch it with `watch`."""
     from compositefl.deployment import Federation, supervise
 
-    declared = Federation.read(federation)
+    declared = Federation.read(federation).trusting(module or ()).check()
     admin, _ = _admin(folder, run)
     record = supervise.RunFolder.create(folder, run, declared)
     job = supervise.submit(admin, record, declared, _flare().write_job, print)
@@ -168,6 +175,7 @@ def _show(outcome: Path) -> int:
 EXAMPLE = """# Rename to site.toml after you have read federation.toml beside this file.
 name = "{name}"
 accept = []  # sha256sum federation.toml
+modules = []  # of your own, whose functions a federation may name
 
 [train]
 file = "train.csv"

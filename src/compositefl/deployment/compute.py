@@ -40,7 +40,7 @@ class Plan:
     """A federation ready to compute: the algorithm with numbers of the right type, the start."""
 
     def __init__(self, federation: Federation):
-        self.federation = federation
+        self.federation = federation.check()
         self.dtype = np.dtype(federation.dtype)
         self.model = federation.make_model()
         algorithm = federation.make_algorithm()

@@ -22,6 +22,7 @@ from compositefl.deployment.privacy import epsilon
 from compositefl.deployment.roster import Member, Roster
 from compositefl.deployment.store import sync_folder
 from compositefl.deployment.transport import Transport
+from compositefl.deployment.trust import check_name
 from compositefl.engine.accounting import round_cost
 from compositefl.solve import checkpoint
 from compositefl.solve.checkpoint import Checkpoint
@@ -47,7 +48,7 @@ class Coordinator:
     ):
         self.federation = federation
         self.transport = transport
-        self.path = folder / run / "server.npz"
+        self.path = folder / check_name("run", run) / "server.npz"
         self.name = run
         self.report = report
         self.plan = Plan(federation)

@@ -2,9 +2,8 @@
 
 import dataclasses
 import hashlib
-import importlib
-import re
 import tomllib
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,65 +13,27 @@ import numpy as np
 
 from compositefl import models
 from compositefl.algorithms import ALGORITHMS
-from compositefl.algorithms.base import Algorithm
+from compositefl.algorithms.base import Algorithm, wants_theory
 from compositefl.core.errors import (
     CompositeFLError,
     require_integer,
-    require_nonnegative,
     require_positive,
     unknown_name,
 )
+from compositefl.core.resolve import is_reference, require_kind
+from compositefl.deployment.entries import Network, Privacy, fill, words
+from compositefl.deployment.trust import LIBRARY, accepts, check_name, own_class, own_factory
 from compositefl.engine.hessian import check_hessian
 from compositefl.models import Model
 from compositefl.regularizers import ByName, Regularizer, Zero, parse
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-MEBIBYTE = 2**20
-
-
-@dataclass(frozen=True)
-class Network:
-    """Patience and limits, the table [network]; seconds."""
-
-    round_timeout: float = 600.0  # for a site's answer to a round
-    join_timeout: float = 120.0  # for a site that loads its data
-    probe_timeout: float = 5.0  # for a lost site that may be back; the others wait so long
-    retry_wait: float = 5.0  # before a round with too few answers is tried again
-    retries: int = 10  # how often, before the run stops and waits to be resumed
-    regroup_after: int = 0  # rounds with a lost site before a new job gathers all; 0: never
-    largest_message_mb: int = 1024
-
-    def __post_init__(self) -> None:
-        require_positive(round_timeout=self.round_timeout, join_timeout=self.join_timeout)
-        require_positive(probe_timeout=self.probe_timeout)
-        require_nonnegative(retry_wait=self.retry_wait)
-        require_integer(minimum=0, retries=self.retries, regroup_after=self.regroup_after)
-        require_integer(largest_message_mb=self.largest_message_mb)
-
-    @property
-    def limit(self) -> int:
-        """The largest message in bytes."""
-        return self.largest_message_mb * MEBIBYTE
-
-
-@dataclass(frozen=True)
-class Privacy:
-    """Noise at the sites, the table [privacy]: uploads are clipped to the norm `clip`, and Gaussian
-    noise of standard deviation `noise * clip` is added to every number."""
-
-    clip: float
-    noise: float
-    delta: float = 1e-5
-
-    def __post_init__(self) -> None:
-        require_positive(clip=self.clip, noise=self.noise, delta=self.delta)
-        if self.delta >= 1:
-            raise CompositeFLError(f"delta={self.delta} must be below 1")
-
-
 @dataclass(frozen=True)
 class Federation:
-    """The declaration of a run. `Federation.read(path)` and `Federation.parse(text)` make one."""
+    """The declaration of a run. `Federation.read(path)` and `Federation.parse(text)` make one.
+
+    Both only read: nothing that the text names is imported or called. `check` makes everything
+    once and refuses what does not go together; "module:name" is then looked up in `modules` alone.
+    """
 
     text: str = field(repr=False)  # the file, word for word: its hash is the identity
     name: str
@@ -92,6 +53,7 @@ class Federation:
     minimum_sites: int = 0  # 0: more than half, or all where the algorithm needs all
     network: Network = Network()
     privacy: Privacy | None = None
+    modules: tuple[str, ...] = ()  # of the node that reads it, never of the text
 
     @classmethod
     def read(cls, path: str | Path) -> "Federation":
@@ -115,17 +77,19 @@ class Federation:
         values = dict(table)
         for name in ("sites", "unpenalized"):
             if name in values:
-                values[name] = _words(name, values[name])
-        if "network" in values:
-            values["network"] = _fill(Network, "network", values["network"])
-        if "privacy" in values:
-            values["privacy"] = _fill(Privacy, "privacy", values["privacy"])
-        return _fill(cls, "", values, text=text)
+                values[name] = words(name, values[name])
+        for name, kind in TABLES.items():
+            if name in values:
+                values[name] = fill(kind, name, values[name])
+        return fill(cls, "", values, text=text, modules=())
+
+    def trusting(self, modules: Collection[str]) -> "Federation":
+        """The same federation where "module:name" may be of these modules."""
+        return dataclasses.replace(self, modules=tuple(modules))
 
     def __post_init__(self) -> None:
         for word in (self.name, *self.sites):
-            if not isinstance(word, str) or not NAME.fullmatch(word):
-                raise CompositeFLError(f"{word!r} must be a name of letters, digits, '-', '_', '.'")
+            check_name("name", word)
         if not self.sites or len(set(self.sites)) < len(self.sites):
             raise CompositeFLError(
                 f"sites={list(self.sites)} must be different names, at least one"
@@ -152,12 +116,17 @@ class Federation:
             table = getattr(self, name)
             if not isinstance(table, dict) or not isinstance(table.get("name"), str):
                 raise CompositeFLError(f'[{name}] needs a name, such as name = "..."')
-        self._check()
 
-    def _check(self) -> None:
-        """Refuse what does not go together."""
-        algorithm, params = self.make_algorithm(), self.start()
+    def check(self) -> "Federation":
+        """Refuse what does not go together; returns the federation."""
+        algorithm = self.make_algorithm()
         label = self.algorithm["name"]
+        if wants_theory(algorithm):
+            raise CompositeFLError(
+                f'[algorithm {label}] local_lr="theory": the theorem\'s constants are estimated '
+                "from all data, which nobody here has; give a number"
+            )
+        params = self.start()
         algorithm.check()
         algorithm.regularizer.check_tree(params)
         if self.eval_gamma is not None:
@@ -173,6 +142,7 @@ class Federation:
             raise CompositeFLError("tolerance needs evaluations: eval_every must not be 0")
         if self.privacy is not None:
             self._check_privacy(algorithm, label)
+        return self
 
     def _check_privacy(self, algorithm: Algorithm, label: str) -> None:
         if self.eval_every != 0:
@@ -200,39 +170,46 @@ class Federation:
 
     @property
     def minimum(self) -> int:
-        """Sites that must answer for a round to count."""
-        if self.make_algorithm().needs_everyone:
+        """Sites that must answer for a round to count.
+
+        Where an algorithm of one's own cannot be looked up (the administrator's machine need not
+        have it), what the file says; the server knows whether it needs all.
+        """
+        module, own, _ = self.algorithm["name"].partition(":")
+        if (not own or accepts(module, self.modules)) and self.algorithm_class().needs_everyone:
             return len(self.sites)
         return self.minimum_sites or len(self.sites) // 2 + 1
 
     def make_regularizer(self) -> Regularizer:
         """phi, without a weight on the unpenalized parameters."""
-        phi = parse(self.regularizer)
+        phi = parse(self.regularizer, (*LIBRARY, *self.modules))
         if not self.unpenalized:
             return phi
         return ByName({**{pattern: Zero() for pattern in self.unpenalized}, "*": phi})
 
+    def algorithm_class(self) -> type[Algorithm]:
+        """The class that [algorithm] names."""
+        name = self.algorithm["name"]
+        if is_reference(name):
+            return own_class(name, Algorithm, self.modules)
+        if name not in ALGORITHMS:
+            raise unknown_name("algorithm", name, ALGORITHMS)
+        return ALGORITHMS[name]
+
     def make_algorithm(self) -> Algorithm:
         """The algorithm with its numbers and the regulariser."""
-        numbers = dict(self.algorithm)
-        name = numbers.pop("name")
-        cls = function(name) if ":" in name else ALGORITHMS.get(name)
-        if cls is None:
-            raise unknown_name("algorithm", name, ALGORITHMS)
-        if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
-            raise CompositeFLError(f"algorithm '{name}' is not an Algorithm")
-        return _fill(cls, f"algorithm {name}", numbers, regularizer=self.make_regularizer())
+        numbers = {k: v for k, v in self.algorithm.items() if k != "name"}
+        label = f"algorithm {self.algorithm['name']}"
+        return fill(self.algorithm_class(), label, numbers, regularizer=self.make_regularizer())
 
     def make_model(self) -> Model:
-        """The model: one of the library by its name, or what a function `module:name` returns."""
+        """The model: one of the library by its name, or what a factory `module:name` makes."""
         options = dict(self.model)
         name = options.pop("name")
         try:
-            if ":" in name:
-                made = function(name)(**options)
-                if not isinstance(made, Model):
-                    raise CompositeFLError("it must return a compositefl.models.Model")
-                return made
+            if is_reference(name):
+                made = own_factory(name, Model, self.modules)(**options)
+                return require_kind(name, made, Model)
             return models.build(name, **options)
         except (CompositeFLError, TypeError) as error:
             raise CompositeFLError(f"[model] {name}: {error}") from error
@@ -242,37 +219,4 @@ class Federation:
         return jax.tree.map(np.asarray, self.make_model().init(jax.random.key(self.seed)))
 
 
-def function(name: str) -> Any:
-    """The object that "package.module:name" names. It must be installed here."""
-    module, _, attribute = name.partition(":")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise CompositeFLError(f"'{name}' is not installed here: {error}") from error
-
-
-def _words(name: str, given: Any) -> tuple[str, ...]:
-    if not isinstance(given, list) or not all(isinstance(word, str) for word in given):
-        raise CompositeFLError(f"{name}={given!r} must be a list of names")
-    return tuple(given)
-
-
-def _fill(cls: type, table: str, given: Any, **ours: Any) -> Any:
-    """An object of a dataclass from a TOML table and from `ours`, which the table cannot set.
-
-    Unknown and missing entries are named.
-    """
-    where = f"[{table}] " if table else ""
-    if not isinstance(given, dict):
-        raise CompositeFLError(f"{where}must be a table")
-    fields = {f.name: f for f in dataclasses.fields(cls) if f.init and f.name not in ours}
-    for name in given:
-        if name not in fields:
-            raise unknown_name(f"{where}entry", name, fields)
-    needed = [n for n, f in fields.items() if f.default is dataclasses.MISSING]
-    if missing := [name for name in needed if name not in given]:
-        raise CompositeFLError(f"{where}lacks {', '.join(missing)}")
-    try:
-        return cls(**given, **ours)
-    except CompositeFLError as error:
-        raise CompositeFLError(f"{where}{error}") from error
+TABLES = {"network": Network, "privacy": Privacy}  # a table a concern

@@ -28,11 +28,13 @@ from compositefl.deployment.coordinator import Coordinator, write_progress
 from compositefl.deployment.federation import Federation
 from compositefl.deployment.site import Site
 from compositefl.deployment.transport import Failure, failure_text
+from compositefl.deployment.trust import check_name, server_trust
 from compositefl.deployment.worker import Worker
 
 Say = Callable[[str], None]
 STATE = "compositefl"  # folder of a node that holds what must survive a job
 PROGRESS = "progress.jsonl"
+SERVER_FILE = "server.toml"  # in local/ of the server's kit: what it accepts
 STREAMED = 2**20  # bytes from which on a message is streamed
 ADMIN = "admin@coordinator.org"
 SERVER_ORG = "coordinator"
@@ -97,19 +99,31 @@ class Server:
     @collab.main
     def main(self) -> None:
         """Run to the end; the checkpoint outlives the job, the result comes with its download."""
-        federation = Federation.parse(self.federation)
-        folder = Path(collab.workspace.get_root_dir()) / STATE
+        root = Path(collab.workspace.get_root_dir())
+        folder = root / STATE
         outcome = Path(collab.workspace.get_run_dir(collab.fl_ctx.get_job_id())) / STATE
-        here, there = (
-            write_progress(folder / self.run / PROGRESS),
-            write_progress(outcome / PROGRESS),
-        )
+        there = write_progress(outcome / PROGRESS)
+        try:
+            federation, run = admit(root, self.federation, self.run)
+        except CompositeFLError as error:
+            there({"event": "refused", "reason": str(error)})
+            raise
+        here = write_progress(folder / run / PROGRESS)
 
         def report(event: dict[str, Any]) -> None:
             here(event)
             there(event)
 
-        Coordinator(federation, Calls(), folder, self.run, report).run().save(outcome)
+        Coordinator(federation, Calls(), folder, run, report).run().save(outcome)
+
+
+def admit(root: Path, text: Any, run: Any) -> tuple[Federation, str]:
+    """What a job asks the server in the kit `root` to run, if its own server.toml accepts it.
+
+    A job comes from whoever holds an administrator's key: all that it says is checked first.
+    """
+    name = check_name("run", run)
+    return server_trust(root / "local" / SERVER_FILE).admit(text, "the server", SERVER_FILE), name
 
 
 class Client:
@@ -200,6 +214,10 @@ def provision(
     for name, kit in kits.items():
         if name != ADMIN:
             _set_policy(kit)
+    accept = f'accept = ["{federation.hash}"]  # sha256 of federations that this server runs\n'
+    (kits[host] / "local" / SERVER_FILE).write_text(
+        accept + "modules = []  # of your own, whose functions a federation may name\n"
+    )
     return kits
 
 

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from compositefl.core.errors import CompositeFLError
-from compositefl.deployment.federation import Privacy
+from compositefl.deployment.entries import Privacy
 
 
 class Gaussian:

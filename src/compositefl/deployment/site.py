@@ -1,24 +1,26 @@
 """What one site says about itself, `site.toml`: its name, its data, what it agrees to run."""
 
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from compositefl.core.errors import CompositeFLError, unknown_name
+from compositefl.core.errors import CompositeFLError
+from compositefl.core.resolve import resolve
 from compositefl.data import Dataset, Samples
-from compositefl.deployment.federation import NAME, function
+from compositefl.deployment.entries import words
+from compositefl.deployment.federation import Federation
+from compositefl.deployment.trust import Trust, check_name, read_toml
 
-ENTRIES = ("name", "accept", "train", "test", "function")
+ENTRIES = ("name", "accept", "modules", "train", "test", "function")
 
 
 @dataclass(frozen=True)
 class Site:
     """A site: where its data are and which federations, by their sha256, it accepts.
 
-    train, test: tables with `file` (CSV, Parquet or NPZ), `x` and `y`, the names of the columns
+    modules: those that a federation may name functions of. train, test: tables with `file` (CSV, Parquet or NPZ), `x` and `y`, the names of the columns
     or arrays. function: instead of these, "module:name" of a function that returns (train, test)
     or a Dataset; test may be None.
     """
@@ -26,6 +28,7 @@ class Site:
     name: str
     accept: tuple[str, ...]
     folder: Path  # that relative file names start from
+    modules: tuple[str, ...] = ()
     train: dict[str, Any] | None = None
     test: dict[str, Any] | None = None
     function: str | None = None
@@ -34,39 +37,29 @@ class Site:
     def read(cls, path: str | Path) -> "Site":
         """The site that a file describes."""
         path = Path(path)
+        table: dict[str, Any] = {"accept": []} | read_toml(path, ENTRIES)
         try:
-            table = tomllib.loads(path.read_text())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise CompositeFLError(f"{path}: not TOML: {error}") from error
-        for name in table:
-            if name not in ENTRIES:
-                raise CompositeFLError(f"{path}: {unknown_name('entry', name, ENTRIES)}")
-        try:
-            accept = tuple(table.pop("accept", ()))
-            return cls(**table, accept=accept, folder=path.parent)
+            for name in ("accept", "modules"):
+                if name in table:
+                    table[name] = words(name, table[name])
+            return cls(**table, folder=path.parent)
         except (CompositeFLError, TypeError) as error:
             raise CompositeFLError(f"{path}: {error}") from error
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
-            raise CompositeFLError(f"name={self.name!r} must be a name")
+        check_name("name", self.name)
         if (self.train is None) == (self.function is None):
             raise CompositeFLError("either [train] or function must say where the data are")
-        if not all(isinstance(h, str) and len(h) == 64 for h in self.accept):
-            raise CompositeFLError("accept must be a list of sha256 hashes of 64 digits")
+        Trust(self.accept, self.modules)
 
-    def check_accepts(self, hash_: str) -> None:
-        """Refuse a federation that this site has not been told to accept."""
-        if hash_ not in self.accept:
-            raise CompositeFLError(
-                f"{self.name} has not been told to accept the federation {hash_}; its "
-                "administrator adds this hash to accept in site.toml after reading the file"
-            )
+    def admit(self, text: str) -> Federation:
+        """The federation in `text`, if this site has been told to accept it."""
+        return Trust(self.accept, self.modules).admit(text, self.name, "site.toml")
 
     def load(self) -> tuple[Any, Any]:
         """(train, test) batches; test is None where there is none."""
         if self.function is not None:
-            made = function(self.function)()
+            made = resolve(self.function)()
             if isinstance(made, Dataset):
                 return made.train, made.test
             if not isinstance(made, tuple) or len(made) != 2:

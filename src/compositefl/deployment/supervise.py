@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.deployment.coordinator import FINAL
-from compositefl.deployment.federation import NAME, Federation
+from compositefl.deployment.federation import Federation
+from compositefl.deployment.trust import check_name
 
 FRUITLESS = 3  # jobs in a row without a new round before a run is given up
 AWAY = 600.0  # seconds that the server may be unreachable
@@ -48,9 +49,7 @@ class RunFolder:
     """What the administrator's machine knows of a run: its federation and its jobs."""
 
     def __init__(self, folder: Path, run: str):
-        if not NAME.fullmatch(run):
-            raise CompositeFLError(f"run {run!r} must be a name")
-        self.run = run
+        self.run = check_name("run", run)
         self.folder = folder / "runs" / run
         self.outcome = self.folder / "result"
 

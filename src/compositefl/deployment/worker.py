@@ -1,7 +1,6 @@
 """A site: it owns its data and its private state, and answers the server's calls."""
 
 import hashlib
-import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,8 @@ from compositefl.core.errors import CompositeFLError
 from compositefl.core.trees import tree_bytes
 from compositefl.core.vector import Vector
 from compositefl.deployment.compute import Plan, make_site_engine
-from compositefl.deployment.federation import MEBIBYTE, Federation
+from compositefl.deployment.entries import MEBIBYTE
+from compositefl.deployment.federation import Federation
 from compositefl.deployment.messages import (
     SLACK,
     Message,
@@ -23,8 +23,7 @@ from compositefl.deployment.messages import (
 from compositefl.deployment.privacy import Gaussian
 from compositefl.deployment.site import Site
 from compositefl.deployment.store import BEFORE_FIRST, Entry, Store
-
-RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+from compositefl.deployment.trust import check_name
 
 
 class Worker:
@@ -58,19 +57,14 @@ class Worker:
 
     def _hello(self, message: Message) -> bytes:
         """Join a run of a federation that this site was told to accept."""
-        federation, run = value(message, "federation", str), value(message, "run", str)
-        if not RUN.fullmatch(run):
-            raise CompositeFLError(f"run={run!r} must be a name")
-        hash_ = hashlib.sha256(federation.encode()).hexdigest()
-        self.site.check_accepts(hash_)  # before the file is looked at
+        run = check_name("run", value(message, "run", str))
+        federation = self.site.admit(value(message, "federation", str))
         session = self._session
-        if session is None or (session.hash, session.run) != (hash_, run):
-            session = self._session = Session(
-                self.site, Federation.parse(federation), run, self.folder
-            )
+        if session is None or (session.hash, session.run) != (federation.hash, run):
+            session = self._session = Session(self.site, federation, run, self.folder)
         return encode(
             {
-                "federation": hash_,
+                "federation": federation.hash,
                 "run": run,
                 "site": self.site.name,
                 "samples": session.engine.size,

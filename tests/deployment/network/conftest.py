@@ -36,11 +36,11 @@ class Net:
 
     def __init__(self, root):
         from compositefl.cli.rehearsal import free_port
-        from compositefl.deployment import Federation, flare
-        from tests.deployment.deployment_cases import text
+        from compositefl.deployment import flare
+        from tests.deployment.deployment_cases import declare, text
 
         self.flare, self.root = flare, root
-        self.first = Federation.parse(text())
+        self.first = declare(text())
         self.kits = flare.provision(self.first, root, "localhost", free_port(), self.say)
         self.admin = flare.Admin(self.kits[flare.ADMIN], self.say)
         self.nodes = {n: k for n, k in self.kits.items() if n != flare.ADMIN}
@@ -77,16 +77,20 @@ class Net:
 
     def submit(self, run, declared, faults=None, accept=None, heal=True):
         """Start a run; `faults` maps sites to what befalls them."""
-        from compositefl.deployment import Federation, supervise
+        from compositefl.deployment import supervise
+        from tests.deployment.deployment_cases import OWN, declare
 
         if heal:
             self.heal()
-        federation = Federation.parse(declared)
+        federation = declare(declared)
+        (self.nodes["localhost"] / "local" / self.flare.SERVER_FILE).write_text(
+            f'accept = ["{federation.hash}"]\nmodules = ["{OWN}"]\n'
+        )
         for site in federation.sites:
             local = self.nodes[site] / "local"
             accepted = federation.hash if accept is None or site in accept else "0" * 64
             (local / "site.toml").write_text(
-                f'name = "{site}"\naccept = ["{accepted}"]\n'
+                f'name = "{site}"\naccept = ["{accepted}"]\nmodules = ["{OWN}"]\n'
                 f'function = "tests.deployment.network.network_faults:load_{site}"\n'
             )
             (local / "fault.json").unlink(missing_ok=True)
@@ -146,7 +150,9 @@ class Outcome:
         from compositefl.deployment import Coordinator
         from compositefl.deployment.store import Store
 
-        federation, run = self.record.federation(), self.record.run
+        from tests.deployment.deployment_cases import OWN
+
+        federation, run = self.record.federation().trusting([OWN]), self.record.run
         folder = self.net.nodes["localhost"] / self.net.flare.STATE
         server = Coordinator(federation, None, folder, run)
         states = []

@@ -9,7 +9,7 @@ pytest.importorskip("nvflare", reason="needs pip install 'compositefl[deploy]'")
 
 import psutil
 
-from tests.deployment.deployment_cases import centralised, gap, lasso_data, simulate, text
+from tests.deployment.deployment_cases import OWN, centralised, gap, lasso_data, simulate, text
 
 full = pytest.mark.full
 EXACT = 1e-12
@@ -24,7 +24,7 @@ def expected(net):
     """Where an unbroken run ends: the simulation says it."""
 
     def of(outcome):
-        return simulate(outcome.record.federation(), lasso_data()).params
+        return simulate(outcome.record.federation().trusting([OWN]), lasso_data()).params
 
     return of
 

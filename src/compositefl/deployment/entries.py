@@ -1,0 +1,83 @@
+"""The tables of federation.toml, a dataclass each. Reading them calls nothing and imports nothing."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from compositefl.core.errors import (
+    CompositeFLError,
+    require_integer,
+    require_nonnegative,
+    require_positive,
+    unknown_name,
+)
+
+MEBIBYTE = 2**20
+
+
+@dataclass(frozen=True)
+class Network:
+    """Patience and limits, the table [network]; seconds."""
+
+    round_timeout: float = 600.0  # for a site's answer to a round
+    join_timeout: float = 120.0  # for a site that loads its data
+    probe_timeout: float = 5.0  # for a lost site that may be back; the others wait so long
+    retry_wait: float = 5.0  # before a round with too few answers is tried again
+    retries: int = 10  # how often, before the run stops and waits to be resumed
+    regroup_after: int = 0  # rounds with a lost site before a new job gathers all; 0: never
+    largest_message_mb: int = 1024
+
+    def __post_init__(self) -> None:
+        require_positive(round_timeout=self.round_timeout, join_timeout=self.join_timeout)
+        require_positive(probe_timeout=self.probe_timeout)
+        require_nonnegative(retry_wait=self.retry_wait)
+        require_integer(minimum=0, retries=self.retries, regroup_after=self.regroup_after)
+        require_integer(largest_message_mb=self.largest_message_mb)
+
+    @property
+    def limit(self) -> int:
+        """The largest message in bytes."""
+        return self.largest_message_mb * MEBIBYTE
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """Noise at the sites, the table [privacy]: uploads are clipped to the norm `clip`, and Gaussian
+    noise of standard deviation `noise * clip` is added to every number."""
+
+    clip: float
+    noise: float
+    delta: float = 1e-5
+
+    def __post_init__(self) -> None:
+        require_positive(clip=self.clip, noise=self.noise, delta=self.delta)
+        if self.delta >= 1:
+            raise CompositeFLError(f"delta={self.delta} must be below 1")
+
+
+def words(name: str, given: Any) -> tuple[str, ...]:
+    """A list of names."""
+    if not isinstance(given, list) or not all(isinstance(word, str) for word in given):
+        raise CompositeFLError(f"{name}={given!r} must be a list of names")
+    return tuple(given)
+
+
+def fill(cls: type, table: str, given: Any, **ours: Any) -> Any:
+    """An object of a dataclass from a TOML table and from `ours`, which the table cannot set.
+
+    Unknown and missing entries are named.
+    """
+    where = f"[{table}] " if table else ""
+    if not isinstance(given, dict):
+        raise CompositeFLError(f"{where}must be a table")
+    fields = {f.name: f for f in dataclasses.fields(cls) if f.init and f.name not in ours}
+    for name in given:
+        if name not in fields:
+            raise unknown_name(f"{where}entry", name, fields)
+    needed = [n for n, f in fields.items() if f.default is dataclasses.MISSING]
+    if missing := [name for name in needed if name not in given]:
+        raise CompositeFLError(f"{where}lacks {', '.join(missing)}")
+    try:
+        return cls(**given, **ours)
+    except CompositeFLError as error:
+        raise CompositeFLError(f"{where}{error}") from error

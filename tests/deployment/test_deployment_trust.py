@@ -118,7 +118,7 @@ def test_a_run_cannot_leave_its_folder(tmp_path, run):
 )
 def test_a_wrong_server_file(tmp_path, content, reason):
     (tmp_path / "server.toml").write_text(content)
-    with pytest.raises(CompositeFLError, match="server.toml") as error:
+    with pytest.raises(CompositeFLError, match=r"server\.toml") as error:
         server_trust(tmp_path / "server.toml")
     assert reason in str(error.value)
 

@@ -1,4 +1,4 @@
-"""The tables of federation.toml, a dataclass each. Reading them calls nothing and imports nothing."""
+"""The tables of federation.toml, a dataclass each. Reading them calls and imports nothing."""
 
 import dataclasses
 from dataclasses import dataclass

@@ -27,6 +27,9 @@ from compositefl.engine.hessian import check_hessian
 from compositefl.models import Model
 from compositefl.regularizers import ByName, Regularizer, Zero, parse
 
+NETWORK = Network()
+
+
 @dataclass(frozen=True)
 class Federation:
     """The declaration of a run. `Federation.read(path)` and `Federation.parse(text)` make one.
@@ -51,7 +54,7 @@ class Federation:
     eval_gamma: float | None = None  # the algorithm's gamma, or min(1, half of 1/rho)
     tolerance: float | None = None
     minimum_sites: int = 0  # 0: more than half, or all where the algorithm needs all
-    network: Network = Network()
+    network: Network = field(default=NETWORK)
     privacy: Privacy | None = None
     modules: tuple[str, ...] = ()  # of the node that reads it, never of the text
 

@@ -20,9 +20,9 @@ ENTRIES = ("name", "accept", "modules", "train", "test", "function")
 class Site:
     """A site: where its data are and which federations, by their sha256, it accepts.
 
-    modules: those that a federation may name functions of. train, test: tables with `file` (CSV, Parquet or NPZ), `x` and `y`, the names of the columns
-    or arrays. function: instead of these, "module:name" of a function that returns (train, test)
-    or a Dataset; test may be None.
+    modules: those that a federation may name functions of. train, test: tables with `file` (CSV,
+    Parquet or NPZ), `x` and `y`, the names of the columns or arrays. function: instead of these,
+    "module:name" of a function that returns (train, test) or a Dataset; test may be None.
     """
 
     name: str

@@ -149,7 +149,6 @@ class Outcome:
         """|mean of the committed h_i - cbar| from the files of the server and the sites."""
         from compositefl.deployment import Coordinator
         from compositefl.deployment.store import Store
-
         from tests.deployment.deployment_cases import OWN
 
         federation, run = self.record.federation().trusting([OWN]), self.record.run

@@ -25,6 +25,7 @@ from bare_flare import BareClient, BareServer  # noqa: E402
 
 from compositefl.cli.rehearsal import free_port  # noqa: E402
 from compositefl.deployment import Federation, flare, supervise  # noqa: E402
+from compositefl.deployment.flare_admin import Admin  # noqa: E402
 
 DECLARATION = """name = "bench"
 sites = {sites}
@@ -74,7 +75,7 @@ class Nodes:
                     f'function = "bare_flare:load_{size}"\n'
                 )
             flare.start(kit, quiet)
-        self.admin = flare.Admin(self.kits[flare.ADMIN], quiet)
+        self.admin = Admin(self.kits[flare.ADMIN], quiet)
         self.run = supervise.RunFolder.create(self.root, "bench", self.federation)
 
     def submit(self) -> str:
@@ -108,7 +109,7 @@ def measure(sites: int, size: int, rounds: int) -> dict[str, Any]:
     nodes = Nodes(sites, size, rounds)
     try:
         job = nodes.submit()
-        state = supervise.wait(nodes.admin, job, 5.0, lambda: False)
+        state = supervise.wait(nodes.admin, job, 1.0)
         left = nodes.admin.download(job, nodes.root / "downloads")
         if not (left / "bench.json").exists():
             raise RuntimeError(f"the job ended as {state}")

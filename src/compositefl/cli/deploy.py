@@ -50,10 +50,12 @@ def _admin(folder: Path, run: str) -> tuple[Any, Any]:
     from compositefl.deployment.supervise import RunFolder
 
     flare = _flare()
+    from compositefl.deployment.flare_admin import Admin
+
     kits = sorted(folder.glob(f"*/prod_*/{flare.ADMIN}"))
     if not kits:
         raise CompositeFLError(f"--folder {folder} holds no administrator's kit; provision first")
-    return flare.Admin(kits[-1]), RunFolder(folder, run)
+    return Admin(kits[-1]), RunFolder(folder, run)
 
 
 def try_(
@@ -126,12 +128,21 @@ def watch(
     folder: Folder = HERE,
     run: Run = "run",
     resume: Annotated[bool, typer.Option(help="Continue a job that ends early.")] = True,
+    patience: Annotated[
+        float, typer.Option(help="Seconds that the server may be away.", metavar="SECONDS")
+    ] = 86400.0,
 ) -> int:
-    """Wait for the end of a run; a job that ends early is continued by a new one."""
+    """Watch a run to its end; a job that ends early is continued by a new one."""
+    from compositefl.cli.watching import Watching
     from compositefl.deployment import supervise
 
     admin, record = _admin(folder, run)
-    outcome = supervise.follow(admin, record, _flare().write_job, print, resume=resume)
+    write_job = _flare().write_job
+    with Watching(run).open() as view:
+        admin.say = view.say
+        outcome = supervise.follow(
+            admin, record, write_job, view.say, resume=resume, show=view.show, patience=patience
+        )
     return _show(outcome)
 
 

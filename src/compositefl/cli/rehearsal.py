@@ -16,8 +16,10 @@ from safetensors.numpy import load_file
 
 import compositefl as cfl
 from compositefl.cli.tables import print_table
+from compositefl.cli.watching import Watching
 from compositefl.core.errors import CompositeFLError, require_integer
 from compositefl.deployment import Federation, flare, supervise
+from compositefl.deployment.flare_admin import Admin
 from compositefl.solve.result import named_arrays
 
 DECLARATION = """name = "rehearsal"
@@ -123,20 +125,20 @@ def _deployed(federation: Federation, root: Path, clients: Any, parts: list[Any]
     for name, train, test in zip(federation.sites, clients, parts, strict=True):
         write_site(kits[name] / "local", name, federation.hash, train, test)
     run = supervise.RunFolder.create(root, "run", federation)
-    admin = flare.Admin(kits[flare.ADMIN])
-    progress = kits["localhost"] / flare.STATE / run.run / flare.PROGRESS
+    admin = Admin(kits[flare.ADMIN])
     try:
-        for kit in nodes.values():
-            flare.start(kit)
+        flare.start_all(nodes.values())
         _wait_for_sites(federation.sites, admin)
         supervise.submit(admin, run, federation, flare.write_job, print)
-        return supervise.follow(admin, run, flare.write_job, print, look=Watcher(progress))
+        with Watching("run").open() as view:
+            write_job = flare.write_job
+            return supervise.follow(admin, run, write_job, view.say, show=view.show, poll=0.25)
     finally:
-        for kit in nodes.values():
-            flare.stop(kit)
+        admin.close()
+        flare.stop_all(nodes.values())
 
 
-def _wait_for_sites(sites: tuple[str, ...], admin: flare.Admin, patience: float = 120.0) -> None:
+def _wait_for_sites(sites: tuple[str, ...], admin: Admin, patience: float = 120.0) -> None:
     end = time.monotonic() + patience
     while time.monotonic() < end:
         try:
@@ -144,34 +146,8 @@ def _wait_for_sites(sites: tuple[str, ...], admin: flare.Admin, patience: float 
                 return
         except ConnectionError:
             pass
-        time.sleep(1.0)
+        time.sleep(0.25)
     raise CompositeFLError(f"the sites did not connect within {patience:g} seconds")
-
-
-class Watcher:
-    """Shows the progress file as it grows; true once the run has stopped."""
-
-    def __init__(self, path: Path):
-        self.path, self.shown, self.stopped = path, 0, False
-
-    def __call__(self) -> bool:
-        """Show what is new; whether the run has stopped."""
-        if not self.path.exists():
-            return False
-        lines = self.path.read_text().splitlines()
-        for line in lines[self.shown :]:
-            event = json.loads(line)
-            self.stopped = event["event"] == "stop"
-            if event["event"] == "evaluation":
-                accuracy = f", accuracy {event['accuracy']:.3f}" if "accuracy" in event else ""
-                print(
-                    f"round {event['round']}: psi {event['psi']:.5f}, natural residual^2 "
-                    f"{event['natural_residual_sq']:.2e}{accuracy}, {event['sites']} sites"
-                )
-            elif event["event"] == "failure":
-                print(f"round {event['round']}: {event['site']}: {event['reason']}")
-        self.shown = len(lines)
-        return self.stopped
 
 
 def _simulated(federation: Federation, clients: Any, test: Any) -> cfl.Result:

@@ -149,6 +149,7 @@ class SiteCalls:
         return answers
 
     def _refuse(self, t: int, site: str, method: str, failure: Failure) -> None:
-        self.roster.failed(site, t, failure.lost)
+        self.roster.failed(site, t, failure.lost, refused=method == "hello" and not failure.lost)
         about = {"round": t, "site": site, "call": method, "reason": failure.reason}
+        about["lost"] = failure.lost
         self.report({"event": "failure", **about})

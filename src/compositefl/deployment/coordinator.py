@@ -89,6 +89,7 @@ class Coordinator:
             "algorithm": repr(self.federation.make_algorithm()),
             "regularizer": repr(self.federation.make_regularizer()),
             "sites": list(self.federation.sites),
+            "rounds_of_sites": self.roster.took_part(),
             "tolerance": self.federation.tolerance,
             "noise": ["minibatches"] if self.plan.batch_size is not None else [],
         }
@@ -146,6 +147,8 @@ class Coordinator:
                 if len(not_finite) >= self.minimum and not uploads:
                     self.diverged = t + 1
                     return "diverged"
+            if self.roster.willing() < self.minimum:
+                return "refused"  # asking again would get the same answer
         else:
             return "too few sites"
         self._update(t, uploads)
@@ -219,6 +222,7 @@ class Coordinator:
             **self.cost.so_far(self.round, self.visits, self.steps),
             "seconds": self.seconds,
             "sites": sites,  # that these numbers come from
+            **{f"rounds_{site}": rounds for site, rounds in self.roster.took_part().items()},
             "bytes_sent": self.calls.bytes_sent,  # all messages, evaluations too
             "bytes_received": self.calls.bytes_received,
         }
@@ -246,7 +250,7 @@ class Coordinator:
         self.history, self.diverged = about["rows"], about["diverged"]
         self.visits, self.steps = about["work"]
         self.calls.bytes_sent, self.calls.bytes_received = about["bytes"]
-        fresh = {"joined": False, "lost": 0, "skipped_until": 0, "absent": 0}
+        fresh = {"joined": False, "lost": 0, "skipped_until": 0, "absent": 0, "refusals": 0}
         for site, member in about["roster"].items():
             self.roster.members[site] = Member(**(member | fresh))
 

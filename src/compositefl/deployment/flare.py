@@ -1,40 +1,56 @@
-"""NVIDIA FLARE 2.9: the only file that knows it.
+"""NVIDIA FLARE 2.9, which only the files flare*.py know.
 
 In the processes of a job: `Server` and `Client`, named by a job that ships no code. For the people:
-`provision`, `start`, `stop`, and `Admin` with submit, state, abort and download. These run
-FLARE's own command line and say which command.
+`provision` here, `start` and `stop` (flare_nodes.py), `Admin` (flare_admin.py). They say which
+command of FLARE they run, or which does the same.
 """
 
 import json
 import logging
-import os
-import shlex
 import shutil
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
-from nvflare.collab import CollabRecipe, collab
+from nvflare.collab import collab
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.deployment.coordinator import Coordinator, write_progress
 from compositefl.deployment.federation import Federation
+from compositefl.deployment.flare_nodes import (
+    Say,
+    nvflare,
+    running,
+    start,
+    start_all,
+    stop,
+    stop_all,
+)
 from compositefl.deployment.site import Site
 from compositefl.deployment.transport import Failure, failure_text
 from compositefl.deployment.trust import check_name, server_trust
 from compositefl.deployment.worker import Worker
 
-Say = Callable[[str], None]
+__all__ = [
+    "Client",
+    "Server",
+    "provision",
+    "running",
+    "start",
+    "start_all",
+    "stop",
+    "stop_all",
+    "write_job",
+]
+
 STATE = "compositefl"  # folder of a node that holds what must survive a job
 PROGRESS = "progress.jsonl"
 SERVER_FILE = "server.toml"  # in local/ of the server's kit: what it accepts
+FORWARD = "compositefl.progress"  # an administrator's question to a running job
+CHUNK = 2**18  # bytes of progress in one answer
 STREAMED = 2**20  # bytes from which on a message is streamed
 ADMIN = "admin@coordinator.org"
 SERVER_ORG = "coordinator"
@@ -108,11 +124,16 @@ class Server:
         except CompositeFLError as error:
             there({"event": "refused", "reason": str(error)})
             raise
-        here = write_progress(folder / run / PROGRESS)
+        kept = folder / run / PROGRESS  # of all jobs of the run
+        here = write_progress(kept)
+        if kept.exists():
+            shutil.copyfile(kept, outcome / PROGRESS)
+        collab.fl_ctx.get_engine().register_app_command(FORWARD, _forward, kept)
 
         def report(event: dict[str, Any]) -> None:
-            here(event)
-            there(event)
+            stamped = {"time": round(time.time(), 3), **event}
+            here(stamped)
+            there(stamped)
 
         Coordinator(federation, Calls(), folder, run, report).run().save(outcome)
 
@@ -124,6 +145,19 @@ def admit(root: Path, text: Any, run: Any) -> tuple[Federation, str]:
     """
     name = check_name("run", run)
     return server_trust(root / "local" / SERVER_FILE).admit(text, "the server", SERVER_FILE), name
+
+
+def _forward(_topic: str, asked: Any, _fl_ctx: Any, path: Path) -> dict[str, Any]:
+    """What the administrator gets of the progress: whole lines from byte `start` on."""
+    start = asked.get("start") if isinstance(asked, dict) else 0
+    start = start if isinstance(start, int) and start >= 0 else 0
+    if not path.exists():
+        return {"text": "", "next": start}
+    with path.open("rb") as file:
+        file.seek(start)
+        lines = file.read(CHUNK)
+    lines = lines[: lines.rfind(b"\n") + 1]
+    return {"text": lines.decode(errors="replace"), "next": start + len(lines)}
 
 
 class Client:
@@ -157,6 +191,8 @@ class Client:
 
 def write_job(federation: Federation, run: str, folder: Path) -> Path:
     """A job that names `Server` and `Client` of the installed library and ships no code."""
+    from nvflare.collab import CollabRecipe  # loads much that the processes of a job do not need
+
     recipe = CollabRecipe(
         run,
         server=Server(federation.text, run),
@@ -208,7 +244,7 @@ def provision(
     }
     path = folder / "project.yml"
     path.write_text(json.dumps(project, indent=2) + "\n")  # JSON is YAML
-    _nvflare(["provision", "-p", str(path), "-w", str(folder), "--force"], say, 120)
+    nvflare(["provision", "-p", str(path), "-w", str(folder), "--force"], say, 120)
     made = sorted((folder / federation.name).glob("prod_*"))[-1]
     kits = {person["name"]: made / person["name"] for person in people}
     for name, kit in kits.items():
@@ -238,147 +274,6 @@ def _set_policy(kit: Path) -> None:
     (local / "resources.json").write_text(json.dumps(resources, indent=2) + "\n")
     rights = json.loads((local / "authorization.json.default").read_text())
     lead = rights["permissions"]["lead"] | {"byoc": "none", "shell_commands": "none"}
+    lead["app_command"] = "n:submitter"  # to see the progress of one's own jobs
     rights["permissions"] |= {"lead": lead, "project_admin": lead}
     (local / "authorization.json").write_text(json.dumps(rights, indent=2) + "\n")
-
-
-def environment() -> dict[str, str]:
-    """The environment of FLARE's processes: this Python first."""
-    here = str(Path(sys.executable).parent)
-    return os.environ | {"PATH": here + os.pathsep + os.environ.get("PATH", "")}
-
-
-def _keep_files_inside(kit: Path) -> None:
-    """FLARE wants absolute paths for the server's files, and a kit may have been moved."""
-    path = kit / "local" / "resources.json"
-    resources = json.loads(path.read_text())
-    for part in resources["components"]:
-        if part["id"] == "job_manager":
-            part["args"]["uri_root"] = str(kit / "jobs-storage")
-    if "snapshot_persistor" in resources:
-        storage = resources["snapshot_persistor"]["args"]["storage"]["args"]
-        storage["root_dir"] = str(kit / "snapshot-storage")
-    path.write_text(json.dumps(resources, indent=2) + "\n")
-
-
-def start(kit: Path, say: Say = print, patience: float = 60.0) -> int:
-    """Start the node of a kit as a process of its own; returns its id once the node is up."""
-    kit = kit.resolve()
-    script = kit / "startup" / "sub_start.sh"
-    if not script.is_file():
-        raise CompositeFLError(f"{kit} is not the startup kit of a server or a site")
-    if running(kit) is not None:
-        raise CompositeFLError(f"{kit.name} is already running")
-    _keep_files_inside(kit)
-    command = ["bash", str(script), "--once"]
-    say(f"$ {shlex.join(command)}")
-    began, end = time.time(), time.monotonic() + patience
-    with (kit / "node.log").open("ab") as log:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env=environment(),
-        )
-    (kit / "node.pid").write_text(f"{process.pid} {psutil.Process(process.pid).create_time()}")
-    while not _writes(kit / "log.txt", began) and time.monotonic() < end:
-        if process.poll() is not None:
-            raise CompositeFLError(f"{kit.name} ended at once; see the end of {kit / 'node.log'}")
-        time.sleep(0.1)
-    return process.pid
-
-
-def _writes(log: Path, since: float) -> bool:
-    """Whether a node has written to its log."""
-    return log.exists() and log.stat().st_mtime >= since
-
-
-def running(kit: Path) -> psutil.Process | None:
-    """The process that `start` started for a kit, if it still runs."""
-    try:
-        pid, created = (kit / "node.pid").read_text().split()
-        process = psutil.Process(int(pid))
-        alive = abs(process.create_time() - float(created)) < 1 and process.is_running()
-        return process if alive and process.status() != psutil.STATUS_ZOMBIE else None
-    except (OSError, ValueError, psutil.NoSuchProcess):
-        return None
-
-
-def stop(kit: Path, say: Say = print, patience: float = 10.0) -> None:
-    """End the node of a kit and the processes of its jobs."""
-    process = running(kit)
-    if process is not None:
-        family = [process, *process.children(recursive=True)]
-        say(f"$ kill {' '.join(str(p.pid) for p in family)}   # {kit.name}")
-        for member in family:
-            with suppress(psutil.NoSuchProcess):
-                member.terminate()
-        for member in psutil.wait_procs(family, timeout=patience)[1]:
-            with suppress(psutil.NoSuchProcess):
-                member.kill()
-    (kit / "node.pid").unlink(missing_ok=True)
-
-
-def _nvflare(words: list[str], say: Say, timeout: float) -> str:
-    """Run FLARE's command line; its output, or an error in one line."""
-    command = [sys.executable, "-m", "nvflare.cli", *words]
-    say(f"$ {shlex.join(['nvflare', *words])}")
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout, env=environment()
-        )
-    except subprocess.TimeoutExpired:
-        raise ConnectionError(f"nvflare {words[0]} gave no answer in {timeout:g} s") from None
-    if done.returncode != 0:
-        lines = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
-        raise ConnectionError(f"nvflare {' '.join(words[:2])}: {' '.join(lines[-4:])}")
-    return done.stdout
-
-
-# --- jobs --------------------------------------------------------------------------------------
-
-
-class Admin:
-    """Jobs, with the startup kit of an administrator."""
-
-    def __init__(self, kit: Path, say: Say = print):
-        self.kit = kit
-        self.say = say
-
-    def submit(self, job: Path) -> str:
-        """Hand in a job; returns its id."""
-        return str(self._job("submit", "-j", str(job))["job_id"])
-
-    def state(self, job: str) -> str:
-        """What FLARE says of a job, such as RUNNING or FINISHED:COMPLETED."""
-        return str(self._job("meta", job)["status"])
-
-    def system(self) -> tuple[set[str], bool]:
-        """The connected sites, and whether the server is at work on some job."""
-        kit = ["--startup-kit", str(self.kit)]
-        status = _answer(_nvflare(["--format", "json", "system", "status", *kit], self.say, 120))
-        return {client["client_name"] for client in status["clients"]}, bool(status["jobs"])
-
-    def abort(self, job: str) -> None:
-        """End a job."""
-        self._job("abort", job, "--force")
-
-    def download(self, job: str, folder: Path) -> Path:
-        """Fetch the outcome of a job: history.csv, model.safetensors, config.json, progress."""
-        self._job("download", job, "-o", str(folder), "--force")
-        found = sorted((folder / job).rglob(f"{STATE}/{PROGRESS}"))
-        if not found:
-            raise CompositeFLError(f"the job {job} has left no outcome")
-        return found[0].parent
-
-    def _job(self, *words: str) -> dict[str, Any]:
-        kit = ["--startup-kit", str(self.kit)]
-        return _answer(_nvflare(["--format", "json", "job", *words, *kit], self.say, 120))
-
-
-def _answer(out: str) -> dict[str, Any]:
-    """The data in what FLARE's command line prints."""
-    answer = json.loads(out[out.index("{") :])
-    return answer.get("data", answer)

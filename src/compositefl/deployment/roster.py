@@ -16,7 +16,9 @@ class Member:
     samples: int = 0  # 0 until it has joined once
     lost: int = 0  # times in a row that it did not answer at all
     skipped_until: int = 0  # round in which it is called again
+    refusals: int = 0  # times in a row that it did not want to join
     absent: int = 0  # rounds in a row without its upload
+    rounds: int = 0  # that it took part in
     uploads: int = 0
 
 
@@ -32,25 +34,35 @@ class Roster:
         return cls({site: Member() for site in sites})
 
     def to_call(self, t: int, everyone: bool = False) -> list[str]:
-        """Sites to call in round t: all but those that rest after they were lost."""
+        """Sites to call in round t: all but those that rest after they were lost or refused."""
         return [s for s, m in self.members.items() if everyone or m.skipped_until <= t]
 
     def joined(self, sites: list[str]) -> list[str]:
         """Those of `sites` that have joined the run."""
         return [site for site in sites if self.members[site].joined]
 
-    def failed(self, site: str, t: int, lost: bool) -> None:
-        """A call failed. A site that is lost rests for 1, 2, 4, ... rounds: waiting costs time."""
+    def failed(self, site: str, t: int, lost: bool, refused: bool = False) -> None:
+        """A call failed. A site that is lost, or refuses to join, rests for 1, 2, 4, ... rounds.
+
+        Waiting for the one costs time; the other says the same again.
+        """
         member = self.members[site]
         member.joined = False
         if lost:
             member.skipped_until = t + 1 + min(LONGEST_REST, 2**member.lost)
             member.lost = min(member.lost + 1, 10)
+        elif refused:
+            member.skipped_until = t + 1 + min(LONGEST_REST, 2**member.refusals)
+            member.refusals = min(member.refusals + 1, 10)
 
     def heard(self, site: str) -> None:
         """A site replied: it is not lost."""
         member = self.members[site]
-        member.lost = member.skipped_until = 0
+        member.lost = member.skipped_until = member.refusals = 0
+
+    def willing(self) -> int:
+        """Sites that have not refused to join twice in a row."""
+        return sum(member.refusals < 2 for member in self.members.values())
 
     def accepted(self) -> dict[str, int]:
         """What every message says: the round of each site's last accepted upload."""
@@ -61,8 +73,13 @@ class Roster:
         for site, member in self.members.items():
             if site in uploads:
                 member.accepted, member.absent, member.uploads = t, 0, uploads[site]
+                member.rounds += 1
             else:
                 member.absent += 1
+
+    def took_part(self) -> dict[str, int]:
+        """In how many rounds each site took part."""
+        return {site: m.rounds for site, m in self.members.items()}
 
     def longest_absence(self) -> int:
         """Rounds since the upload of the site that has been away longest was accepted."""

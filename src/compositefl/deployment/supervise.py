@@ -15,10 +15,16 @@ from typing import Any, Protocol
 from compositefl.core.errors import CompositeFLError
 from compositefl.deployment.coordinator import FINAL
 from compositefl.deployment.federation import Federation
+from compositefl.deployment.progress import Progress
 from compositefl.deployment.trust import check_name
 
-FRUITLESS = 3  # jobs in a row without a new round before a run is given up
-AWAY = 600.0  # seconds that the server may be unreachable
+FRUITLESS = 3  # jobs in a row that ended by themselves without a new round: a run is given up
+AWAY = 86400.0  # seconds that the server may be unreachable
+RESTARTED = "the server was restarted"
+IDLE = 4  # looks in a row at a server that has nothing to do, before a job counts as forgotten
+Say = Callable[[str], None]
+Show = Callable[[Progress, list[dict[str, Any]]], None]
+WriteJob = Callable[[Federation, str, Path], Path]
 
 
 class Engine(Protocol):
@@ -34,6 +40,10 @@ class Engine(Protocol):
 
     def system(self) -> tuple[set[str], bool]:
         """The connected sites, and whether the server is at work on some job."""
+        ...
+
+    def progress(self, job: str, start: int) -> tuple[str, int]:
+        """Lines of a run's progress.jsonl from byte `start` on, and where the next ones start."""
         ...
 
     def abort(self, job: str) -> None:
@@ -87,59 +97,103 @@ class RunFolder:
         return self.jobs()[-1]
 
 
+class Feed:
+    """The events of a run as they come in, over all its jobs."""
+
+    def __init__(self, engine: Engine, run: RunFolder, show: Show = lambda *_: None):
+        self.engine, self.show = engine, show
+        self.progress = Progress.of(run.federation().sites)
+        self.start = 0  # byte of progress.jsonl that comes next
+
+    def pull(self, job: str) -> None:
+        """Take what a running job has to tell."""
+        while True:
+            text, self.start = self.engine.progress(job, self.start)
+            self.show(self.progress, self.progress.read(text))
+            if not text:
+                return
+
+    def take(self, path: Path) -> None:
+        """Take the rest of a file that an ended job has left."""
+        data = path.read_bytes()[self.start :]
+        self.start += len(data)
+        self.show(self.progress, self.progress.read(data.decode(errors="replace")))
+
+
 def follow(
     engine: Engine,
     run: RunFolder,
-    write_job: Callable[[Federation, str, Path], Path],
-    say: Callable[[str], None],
+    write_job: WriteJob,
+    say: Say,
     *,
     resume: bool = True,
-    poll: float = 5.0,
-    look: Callable[[], bool] = lambda: False,
+    poll: float = 1.0,
+    show: Show = lambda *_: None,
+    patience: float = AWAY,
 ) -> Path:
     """Wait for the end of a run, over new jobs where one ended early; returns its outcome.
 
-    look: a quicker way to know that a job has come to its end, where there is one.
+    show: gets what is known after every look, and what is new. patience: seconds that the server
+    may be away.
     """
-    federation = run.federation()
+    federation, feed = run.federation(), Feed(engine, run, show)
     fruitless, reached = 0, -1
     while True:
         job = run.last_job()
-        state = wait(engine, job, poll, look)
-        found, round_ = _outcome(engine, run, job)
-        if found is not None and found["stopped"] in FINAL:
+        state = wait(engine, job, poll, feed, say, patience)
+        stopped = _outcome(engine, run, job, feed)
+        if stopped in FINAL:
             return run.outcome
-        reason = found["stopped"] if found is not None else state
+        reason, progress = stopped or state, feed.progress
+        if reason == "refused" or progress.refusal:
+            raise CompositeFLError(refusal(progress))
         if not resume:
             raise CompositeFLError(f"the run {run.run} stopped early ({reason}); resume goes on")
-        fruitless = 0 if round_ > reached else fruitless + 1
+        if reason != RESTARTED:  # a server may come and go as often as it likes
+            fruitless = 0 if progress.round > reached else fruitless + 1
         if fruitless >= FRUITLESS:
             raise CompositeFLError(
                 f"the run {run.run} stopped early ({reason}), and {FRUITLESS} jobs brought no new "
                 "round; see the logs of the server and the sites"
             )
-        reached = max(reached, round_)
-        say(f"the job ended early ({reason}) after round {max(round_, 0)}; a new job goes on")
-        submit(engine, run, federation, write_job, say)
+        reached = max(reached, progress.round)
+        say(f"the job ended early ({reason}) after round {progress.round}; a new job goes on")
+        submit(engine, run, federation, write_job, say, patience)
+
+
+def refusal(progress: Progress) -> str:
+    """Who refuses the run and why, in one line."""
+    if progress.refusal:
+        return f"the server refuses: {progress.refusal}"
+    reasons = [f"{site}: {reason}" for site, reason in progress.missing().items()]
+    return (
+        f"{len(reasons)} of {len(progress.sites)} sites refuse; when they are mended, resume goes "
+        f"on. {'; '.join(reasons)}"
+    )
 
 
 def submit(
     engine: Engine,
     run: RunFolder,
     federation: Federation,
-    write_job: Callable[[Federation, str, Path], Path],
-    say: Callable[[str], None] = lambda _: None,
+    write_job: WriteJob,
+    say: Say = lambda _: None,
+    patience: float = AWAY,
 ) -> str:
     """Hand in a job of a run once the server and enough sites are there."""
     job = write_job(federation, run.run, run.folder / "jobs")
-    end, told = time.monotonic() + AWAY, ""
+    end, told = time.monotonic() + patience, ""
     while True:
         try:
             there = engine.system()[0] & set(federation.sites)
             if len(there) >= federation.minimum:
                 run.add_job(engine.submit(job))
                 return run.last_job()
-            waiting = f"waiting for sites: {len(there)} of at least {federation.minimum} connected"
+            away = [site for site in federation.sites if site not in there]
+            waiting = (
+                f"waiting for sites: {len(there)} of at least {federation.minimum} connected, "
+                f"not {', '.join(away)}"
+            )
         except ConnectionError as error:
             waiting = f"waiting for the server: {error}"
         if time.monotonic() > end:
@@ -147,54 +201,63 @@ def submit(
         if waiting != told:
             say(waiting)
             told = waiting
-        time.sleep(2.0)
+        time.sleep(1.0)
 
 
-def wait(engine: Engine, job: str, poll: float, look: Callable[[], bool]) -> str:
+def wait(
+    engine: Engine,
+    job: str,
+    poll: float,
+    feed: Feed | None = None,
+    say: Say = lambda _: None,
+    patience: float = AWAY,
+) -> str:
     """Wait for the end of one job; its state.
 
     A job that its server forgot in a restart is listed as running for ever: it is aborted when
     the server is at work on nothing.
     """
-    idle, polls, last = 0, 0, time.monotonic()
+    idle, away_since = 0, 0.0
     while True:
-        polls += 1
-        end = time.monotonic() + poll
-        while time.monotonic() < end and not look():
-            time.sleep(0.2)
         try:
+            if feed is not None and feed.progress.stopped is None:
+                feed.pull(job)
             state = engine.state(job)
+            if away_since:
+                say("the server is back")
+            away_since = 0.0
             if state.startswith("FINISHED"):
                 return state
-            if idle or polls % 4 == 0:  # now and then, and again when there is a suspicion
-                idle = idle + 1 if state == "RUNNING" and not engine.system()[1] else 0
-            if idle > 2:
-                with suppress(ConnectionError):  # some servers refuse to abort what does not run
+            busy = state != "RUNNING" or engine.system()[1]
+            idle = 0 if busy else idle + 1
+            if idle > IDLE:
+                with suppress(ConnectionError, CompositeFLError):  # it does not run
                     engine.abort(job)
-                return "the server was restarted"
-            last = time.monotonic()
+                return RESTARTED
         except ConnectionError as error:
-            idle = 1  # the server may come back without the job
-            if time.monotonic() - last > AWAY:
+            if not away_since:
+                say(f"the server cannot be reached: {error}")
+                away_since = time.monotonic()
+            if time.monotonic() - away_since > patience:
                 raise CompositeFLError(
-                    f"the server has been away for {AWAY:g} s: {error}"
+                    f"the server has been away for {patience:g} s: {error}"
                 ) from error
+        time.sleep(poll)
 
 
-def _outcome(engine: Engine, run: RunFolder, job: str) -> tuple[dict[str, Any] | None, int]:
-    """(the outcome that a job left in the run's folder or None, the last round that it reached)."""
+def _outcome(engine: Engine, run: RunFolder, job: str, feed: Feed) -> str | None:
+    """Why the coordinator stopped, with the outcome now in the run's folder; None without one."""
     try:
         left = engine.download(job, run.folder / "downloads")
     except (ConnectionError, CompositeFLError):
-        return None, -1
-    events = [json.loads(line) for line in (left / "progress.jsonl").read_text().splitlines()]
-    round_ = max((event.get("round", -1) for event in events), default=-1)
+        return None
+    feed.take(left / "progress.jsonl")
     if not (left / "config.json").exists():
-        return None, round_
+        return None
     if run.outcome.exists():
         for old in run.outcome.iterdir():
             old.unlink()
     run.outcome.mkdir(parents=True, exist_ok=True)
     for path in left.iterdir():
         (run.outcome / path.name).write_bytes(path.read_bytes())
-    return json.loads((run.outcome / "config.json").read_text()), round_
+    return str(json.loads((run.outcome / "config.json").read_text())["stopped"])

@@ -37,12 +37,13 @@ class Net:
     def __init__(self, root):
         from compositefl.cli.rehearsal import free_port
         from compositefl.deployment import flare
+        from compositefl.deployment.flare_admin import Admin
         from tests.deployment.deployment_cases import declare, text
 
         self.flare, self.root = flare, root
         self.first = declare(text())
         self.kits = flare.provision(self.first, root, "localhost", free_port(), self.say)
-        self.admin = flare.Admin(self.kits[flare.ADMIN], self.say)
+        self.admin = Admin(self.kits[flare.ADMIN], self.say)
         self.nodes = {n: k for n, k in self.kits.items() if n != flare.ADMIN}
         self.start(*self.nodes)
 
@@ -51,9 +52,8 @@ class Net:
 
     def start(self, *names):
         """Start nodes and wait until they are connected."""
-        for name in names:
-            self.flare.start(self.nodes[name], self.say)
         if names:
+            self.flare.start_all([self.nodes[name] for name in names], self.say)
             self.wait_for(set(names))
 
     def heal(self):
@@ -72,8 +72,8 @@ class Net:
         raise AssertionError(f"{sites} did not connect")
 
     def stop(self):
-        for kit in self.nodes.values():
-            self.flare.stop(kit, self.say)
+        self.admin.close()
+        self.flare.stop_all(self.nodes.values(), self.say)
 
     def submit(self, run, declared, faults=None, accept=None, heal=True):
         """Start a run; `faults` maps sites to what befalls them."""
@@ -101,13 +101,9 @@ class Net:
         return record
 
     def follow(self, record):
-        from compositefl.cli.rehearsal import Watcher
         from compositefl.deployment import supervise
 
-        look = Watcher(self.progress(record))
-        outcome = supervise.follow(
-            self.admin, record, self.flare.write_job, self.say, look=look, poll=4.0
-        )
+        outcome = supervise.follow(self.admin, record, self.flare.write_job, self.say, poll=0.3)
         return Outcome(self, record, outcome)
 
     def run(self, run, declared, faults=None, **more):

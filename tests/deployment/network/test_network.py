@@ -147,7 +147,7 @@ def test_shipped_code_is_refused(net):
     custom.mkdir()
     (custom / "evil.py").write_text("raise SystemExit('ran')\n")
     submitted = net.admin.submit(job)
-    state = supervise.wait(net.admin, submitted, 1.0, lambda: False)
+    state = supervise.wait(net.admin, submitted, 1.0)
     assert state == "FINISHED:FAILED_TO_RUN"
     assert "BYOC" in (net.nodes["localhost"] / "log.txt").read_text()
     assert not (net.nodes["localhost"] / net.flare.STATE / "shipped").exists()

@@ -1,0 +1,134 @@
+"""The nodes of FLARE on this machine: start and stop them, run its command line."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from compositefl.core.errors import CompositeFLError
+
+Say = Callable[[str], None]
+
+
+def environment() -> dict[str, str]:
+    """The environment of FLARE's processes: this Python first."""
+    here = str(Path(sys.executable).parent)
+    return os.environ | {"PATH": here + os.pathsep + os.environ.get("PATH", "")}
+
+
+def _keep_files_inside(kit: Path) -> None:
+    """FLARE wants absolute paths for the server's files, and a kit may have been moved."""
+    path = kit / "local" / "resources.json"
+    resources = json.loads(path.read_text())
+    for part in resources["components"]:
+        if part["id"] == "job_manager":
+            part["args"]["uri_root"] = str(kit / "jobs-storage")
+    if "snapshot_persistor" in resources:
+        storage = resources["snapshot_persistor"]["args"]["storage"]["args"]
+        storage["root_dir"] = str(kit / "snapshot-storage")
+    path.write_text(json.dumps(resources, indent=2) + "\n")
+
+
+def start(kit: Path, say: Say = print, patience: float = 60.0) -> int:
+    """Start the node of a kit as a process of its own; returns its id once the node is up."""
+    return start_all([kit], say, patience)[0]
+
+
+def start_all(kits: Iterable[Path], say: Say = print, patience: float = 60.0) -> list[int]:
+    """Start nodes at the same time; returns the ids of their processes once all are up."""
+    began, end = time.time(), time.monotonic() + patience
+    processes = {kit: _launch(kit, say) for kit in map(Path.resolve, kits)}
+    for kit, process in processes.items():
+        while not _writes(kit / "log.txt", began) and time.monotonic() < end:
+            if process.poll() is not None:
+                raise CompositeFLError(
+                    f"{kit.name} ended at once; see the end of {kit / 'node.log'}"
+                )
+            time.sleep(0.1)
+    return [process.pid for process in processes.values()]
+
+
+def _launch(kit: Path, say: Say) -> "subprocess.Popen[bytes]":
+    script = kit / "startup" / "sub_start.sh"
+    if not script.is_file():
+        raise CompositeFLError(f"{kit} is not the startup kit of a server or a site")
+    if running(kit) is not None:
+        raise CompositeFLError(f"{kit.name} is already running")
+    _keep_files_inside(kit)
+    command = ["bash", str(script), "--once"]
+    say(f"$ {shlex.join(command)}")
+    with (kit / "node.log").open("ab") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=environment(),
+        )
+    (kit / "node.pid").write_text(f"{process.pid} {psutil.Process(process.pid).create_time()}")
+    return process
+
+
+def _writes(log: Path, since: float) -> bool:
+    """Whether a node has written to its log."""
+    return log.exists() and log.stat().st_mtime >= since
+
+
+def running(kit: Path) -> psutil.Process | None:
+    """The process that `start` started for a kit, if it still runs."""
+    try:
+        pid, created = (kit / "node.pid").read_text().split()
+        process = psutil.Process(int(pid))
+        alive = abs(process.create_time() - float(created)) < 1 and process.is_running()
+        return process if alive and process.status() != psutil.STATUS_ZOMBIE else None
+    except (OSError, ValueError, psutil.NoSuchProcess):
+        return None
+
+
+def stop(kit: Path, say: Say = print, patience: float = 10.0) -> None:
+    """End the node of a kit and the processes of its jobs."""
+    stop_all([kit], say, patience)
+
+
+def stop_all(kits: Iterable[Path], say: Say = print, patience: float = 10.0) -> None:
+    """End nodes and the processes of their jobs, all at the same time."""
+    family: list[psutil.Process] = []
+    kits = list(kits)
+    for kit in kits:
+        process = running(kit)
+        if process is not None:
+            members = [process, *process.children(recursive=True)]
+            say(f"$ kill {' '.join(str(p.pid) for p in members)}   # {kit.name}")
+            family += members
+    for member in family:
+        with suppress(psutil.NoSuchProcess):
+            member.terminate()
+    for member in psutil.wait_procs(family, timeout=patience)[1]:
+        with suppress(psutil.NoSuchProcess):
+            member.kill()
+    for kit in kits:
+        (kit / "node.pid").unlink(missing_ok=True)
+
+
+def nvflare(words: list[str], say: Say, timeout: float) -> str:
+    """Run FLARE's command line; its output, or an error in one line."""
+    command = [sys.executable, "-m", "nvflare.cli", *words]
+    say(f"$ {shlex.join(['nvflare', *words])}")
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout, env=environment()
+        )
+    except subprocess.TimeoutExpired:
+        raise ConnectionError(f"nvflare {words[0]} gave no answer in {timeout:g} s") from None
+    if done.returncode != 0:
+        lines = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
+        raise ConnectionError(f"nvflare {' '.join(words[:2])}: {' '.join(lines[-4:])}")
+    return done.stdout

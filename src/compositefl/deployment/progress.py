@@ -1,0 +1,104 @@
+"""What the events of a run add up to: how far it is, who takes part, what went wrong."""
+
+import json
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+RECENT = 20  # rounds that the seconds of a round are the mean of
+
+
+@dataclass
+class SiteProgress:
+    """One site as the events tell it."""
+
+    state: str = "not seen"  # then "in", "refuses", "lost" or "failed"
+    round: int = 0  # the last one that it took part in
+    rounds: int = 0  # that it took part in
+    seen: float = 0.0  # time of its last good answer
+    failure: str = ""  # what went wrong last, in words, while it is not in again
+    failures: int = 0
+
+
+@dataclass
+class Progress:
+    """A run, from the lines of its progress.jsonl."""
+
+    sites: dict[str, SiteProgress]
+    round: int = 0
+    rounds: int = 0
+    stopped: str | None = None  # None while a job is at work
+    refusal: str = ""  # why the server does not run the federation
+    jobs: int = 0
+    last: dict[str, Any] | None = None  # the last evaluation
+    first: dict[str, Any] | None = None
+    time: float = 0.0  # of the newest event
+    _times: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT + 1))
+
+    @classmethod
+    def of(cls, sites: Iterable[str]) -> "Progress":
+        """Nothing has happened yet."""
+        return cls({site: SiteProgress() for site in sites})
+
+    def read(self, text: str) -> list[dict[str, Any]]:
+        """Take whole lines of progress.jsonl; returns their events."""
+        events = []
+        for line in text.splitlines():
+            try:
+                event = json.loads(line)
+                self.take(event)
+                events.append(event)
+            except (ValueError, KeyError, TypeError):  # cut by a crash in the middle of a line
+                continue
+        return events
+
+    def take(self, event: dict[str, Any]) -> None:
+        """One event."""
+        kind, now = event["event"], event.get("time", 0.0)
+        self.time = max(self.time, now)
+        if kind == "start":
+            self.rounds, self.round = event["rounds"], event["round"]
+            self.stopped, self.jobs = None, self.jobs + 1
+            self._times.clear()
+        elif kind == "refused":  # by the server itself
+            self.stopped, self.refusal = "refused", event["reason"]
+        elif kind == "stop":
+            self.stopped, self.round = event["reason"], event["round"]
+        elif kind == "evaluation":
+            self.last, self.first = event, self.first or event
+        elif kind == "joined":
+            self._in(event["site"], now)
+        elif kind == "failure":
+            self._failed(event)
+        elif kind == "round":
+            self.round = event["round"]
+            self._times.append(now)
+            for site in event["sites"]:
+                self._in(site, now)
+                self.sites[site].round = self.round
+                self.sites[site].rounds += 1
+
+    def _in(self, name: str, now: float) -> None:
+        site = self.sites.setdefault(name, SiteProgress())
+        site.state, site.failure, site.seen = "in", "", now
+
+    def _failed(self, event: dict[str, Any]) -> None:
+        site = self.sites.setdefault(event["site"], SiteProgress())
+        site.failure, site.failures = event["reason"], site.failures + 1
+        if event.get("lost"):
+            site.state = "lost"
+        else:
+            site.state = "refuses" if event["call"] == "hello" else "failed"
+            site.seen = event.get("time", site.seen)
+
+    @property
+    def seconds_a_round(self) -> float | None:
+        """The mean of the last rounds, evaluations included."""
+        if len(self._times) < 2:
+            return None
+        return (self._times[-1] - self._times[0]) / (len(self._times) - 1)
+
+    def missing(self) -> dict[str, str]:
+        """What keeps each site out, in words."""
+        return {name: site.failure for name, site in self.sites.items() if site.failure}

@@ -7,12 +7,12 @@ install = echo "Installing $(2) into .venv (a few minutes the first time)"; \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	--editable "$(1)" > .venv/install.log 2>&1 || { cat .venv/install.log; exit 1; }
 
-.PHONY: demo test test-network test-full lint benchmark clean
+.PHONY: demo test test-network test-full lint browser benchmark clean
 
 demo: .venv/installed
 	@$(BIN)/compositefl demo --overwrite
 
-test: lint
+test: lint .venv/browser
 	@echo "Running the tests"
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup
 
@@ -29,12 +29,24 @@ lint: .venv/installed-test
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check . && $(BIN)/mypy
 	@$(BIN)/lint-imports > .venv/imports.log || { cat .venv/imports.log; exit 1; }
 
+# The tests look at the report in a browser where there is one. As root on Debian, which is a
+# container as a rule, it is installed; elsewhere nothing outside .venv is touched.
+browser: .venv/browser
+.venv/browser: .venv/installed-test
+	@if command -v chromedriver > /dev/null; then touch $@; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+		echo "Installing chromium, for the tests of the report"; \
+		{ apt-get update && timeout 240 apt-get install -y --no-install-recommends chromium \
+			chromium-driver; } > .venv/browser.log 2>&1 && touch $@ || \
+			echo "Not installed (.venv/browser.log): tests in a browser are skipped"; \
+	else echo "No chromium and chromedriver here: tests in a browser are skipped"; fi
+
 benchmark: .venv/installed
 	$(BIN)/python benchmarks/rounds.py
 
 .venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -m venv .venv
-	@$(call install,.,compositefl)
+	@$(call install,.[report],compositefl)
 	@touch $@
 
 .venv/installed-test: .venv/installed

@@ -186,6 +186,26 @@ def list_(
 
 @app.command()
 @guarded
+def report(
+    folders: Annotated[
+        list[Path], typer.Argument(help="Folders that run, compare or deploy wrote.", metavar="DIR")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The page; default report.html in the first folder.", metavar="FILE"),
+    ] = None,
+) -> int:
+    """Write a page with curves to zoom into, zeros, clients and settings. It needs no network."""
+    from compositefl.report.overview import write_report
+
+    page = out or folders[0] / "report.html"
+    write_report(folders, page)
+    print(f"written to {page}")
+    return 0
+
+
+@app.command()
+@guarded
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the picture and the history.")] = Path(
         "demo"

@@ -32,7 +32,9 @@ from compositefl.cli.tables import print_table
 from compositefl.cli.wording import plain_warnings, say
 from compositefl.core.component import replace
 from compositefl.core.errors import CompositeFLError
+from compositefl.report import page
 from compositefl.report.curves import plot, table
+from compositefl.report.overview import data_of_clients, write_report
 from compositefl.solve._minimize import theory_steps
 from compositefl.solve.options import Options
 from compositefl.solve.result import Result, named_arrays
@@ -130,6 +132,8 @@ def carry_out(plan: Plan, command: str) -> tuple[dict[str, Result], int]:
         written = fill_folder(plan.out, lambda folder: _write(folder, plan, results, command))
         if not quiet:
             print(f"written to {plan.out}: {', '.join(written)}")
+            if not page.available():
+                print("for a page with curves to zoom into: pip install 'compositefl[report]'")
     return results, code
 
 
@@ -220,7 +224,12 @@ def _write(folder: Path, plan: Plan, results: dict[str, Result], command: str) -
         (folder / model).write_bytes(save(named_arrays(result.params)))
         history = result.history
         parts.append(history if single else history.assign(algorithm=name))
-        about[name] = {**result.config, "rounds_run": result.rounds, "stopped": result.stopped}
+        about[name] = {
+            **result.config,
+            "rounds_run": result.rounds,
+            "stopped": result.stopped,
+            "summary": result.summary(),
+        }
     history = pd.concat(parts, ignore_index=True)
     if not single:
         history = history[["algorithm", *[c for c in history if c != "algorithm"]]]
@@ -229,9 +238,26 @@ def _write(folder: Path, plan: Plan, results: dict[str, Result], command: str) -
     config = {
         MARK: cfl.__version__,
         "command": shlex.join(words),
+        "title": plan.title,
         "options": asdict(plan.settings),
         **({"data": plan.source.about} if plan.source.about else {}),
+        "clients": _about_clients(plan.source),
         "runs": about,
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     plot(histories(plan, results), folder / "plot.png", title=plan.title, gamma=plan.eval_gamma)
+    if page.available():
+        write_report([folder], folder / "report.html")
+
+
+def _about_clients(source: Source) -> dict[str, Any] | None:
+    """What the clients hold, for the report; None for batches that are no pairs (x, y)."""
+    if not isinstance(source.clients[0], tuple):
+        return None
+    about = source.about
+    return data_of_clients(
+        source.clients,
+        names=about.get("sites"),
+        classes=about.get("classes"),
+        features=about.get("features"),
+    )

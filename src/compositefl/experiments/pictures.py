@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from compositefl.report.curves import COLOURS, DASHES
+from compositefl.report.style import styles
 
 
 def curves(
@@ -39,16 +39,13 @@ def curves(
     rows = -(-len(groups) // columns)
     figure = Figure(figsize=(3.6 * columns, 2.9 * rows + 0.5), dpi=100, layout="constrained")
     axes = np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).ravel()
-    names = list(dict.fromkeys(table[line]))
+    looks = styles(map(str, table[line]))
     for axis, (values, part) in zip(axes, groups, strict=False):
         for name, some in part.groupby(line, sort=False):
-            number = names.index(name)
             by = some.groupby(x)[y]
             mean = by.mean()
-            style: dict[str, Any] = {
-                "color": COLOURS[number % len(COLOURS)],
-                "linestyle": DASHES[number % len(DASHES)],
-            }
+            look = looks[str(name)]
+            style: dict[str, Any] = {"color": look.colour, "linestyle": look.dash}
             label = str(name) if isinstance(name, str) else f"{line} = {name}"
             axis.plot(mean.index, mean, label=label, **style)
             if some["trial"].nunique() > 1:
@@ -98,11 +95,12 @@ def draw_bars(
     axes = np.atleast_1d(figure.subplots(1, len(panels)))
     groups, bars = (list(dict.fromkeys(table[c])) for c in (group, bar))
     width = 0.8 / len(bars)
+    looks = styles(map(str, bars))
     for axis, (column, title) in zip(axes, panels.items(), strict=True):
         for number, name in enumerate(bars):
             values = table[table[bar] == name].set_index(group)[column].reindex(groups)
             at = np.arange(len(groups)) + (number - (len(bars) - 1) / 2) * width
-            colour = COLOURS[number % len(COLOURS)]
+            colour = looks[str(name)].colour
             axis.bar(at, values, width, label=str(name), color=colour)
         axis.set_xticks(range(len(groups)), [str(g) for g in groups], fontsize=8)
         axis.set_title(title, fontsize=10)

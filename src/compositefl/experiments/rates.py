@@ -38,7 +38,7 @@ def draw(table: pd.DataFrame, path: Path, y_label: str, columns: int = 4) -> Non
     """Measured values over what varies, and a line of the theorem's slope through the first."""
     from matplotlib.figure import Figure
 
-    from compositefl.report.curves import COLOURS
+    from compositefl.report.style import COLOURS
 
     shown = list(panels(table))
     rows = -(-len(shown) // columns)

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from compositefl.report.style import styles
+
 if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
-# Okabe and Ito's colours, told apart with every kind of colour vision. The dashes let a line show
-# through one that covers it; 7 colours and 4 dashes make 28 different lines.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
-DASHES: tuple[Any, ...] = ("-", (0, (4, 2.5)), (0, (1.2, 2.2)), (0, (5, 1.5, 1.2, 1.5)))
 MEGABYTE = 1e6
 INK = "#333333"
 
@@ -91,7 +89,7 @@ def plot(
     else:
         _panel(last, histories, "bytes_up", "natural_residual_sq", log=True)
         _describe(last, "Natural residual²" + at_gamma, "MB sent by all clients")
-    _zoom_past_the_start(psi, histories)
+    psi.set_ylim(late_range(histories))
     _legend(figure, residual, title)
     _save(figure, path)
 
@@ -117,12 +115,13 @@ def _panel(
     log: bool = False,
 ) -> None:
     """One line per method, with the range of its trials behind it."""
-    for number, (label, history) in enumerate(histories.items()):
+    looks = styles(histories)
+    for label, history in histories.items():
         if y not in history:
             continue
         rows = history.assign(**{y: _drawable(history[y], log) * scale}).groupby("round")
         along = rows[x].first() / MEGABYTE if x == "bytes_up" else rows[y].mean().index
-        colour, dash = COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)]
+        colour, dash, _ = looks[label]
         if history["trial"].nunique() > 1:
             low, high = rows[y].min(), rows[y].max()
             axes.fill_between(along, low, high, color=colour, alpha=0.18, linewidth=0)
@@ -152,21 +151,19 @@ def _describe(axes: Any, heading: str, below: str) -> None:
         axes.spines[side].set_color("#999999")
 
 
-def _zoom_past_the_start(axes: Any, histories: Mapping[str, "pd.DataFrame"]) -> None:
-    """End the axis of psi where the first tenth of the rounds is over.
+def late_range(histories: Mapping[str, "pd.DataFrame"]) -> tuple[float, float] | None:
+    """The range of psi after the first tenth of the rounds, with a margin.
 
     psi falls steeply at first; on an axis that shows all of it, the methods' lines coincide.
     """
-    later = [
-        history["psi"][history["round"] >= 0.1 * history["round"].max()]
-        for history in histories.values()
-    ]
-    values = np.concatenate([np.asarray(part, float) for part in later])
+    later = [h["psi"][h["round"] >= 0.1 * h["round"].max()] for h in histories.values() if len(h)]
+    values = np.concatenate([np.zeros(0), *(np.asarray(part, float) for part in later)])
     values = values[np.isfinite(values)]
-    if values.size:
-        low, high = values.min(), values.max()
-        margin = 0.06 * (high - low) or 0.06 * abs(high) or 1.0
-        axes.set_ylim(low - margin, high + margin)
+    if not values.size:
+        return None
+    low, high = float(values.min()), float(values.max())
+    margin = 0.06 * (high - low) or 0.06 * abs(high) or 1.0
+    return low - margin, high + margin
 
 
 def _legend(figure: Any, axes: Any, title: str) -> None:

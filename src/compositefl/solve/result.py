@@ -16,6 +16,8 @@ from safetensors.numpy import save as safetensors
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.trees import named_leaves
 from compositefl.core.types import Params
+from compositefl.report import page
+from compositefl.report.overview import Shown, run_sections
 from compositefl.solve.ending import Ending, how_it_ended
 
 BARE = "params"  # the name in files of a model that is one array and not a tree
@@ -85,6 +87,22 @@ class Result:
             "summary": self.summary(),
         }
         (folder / "config.json").write_text(json.dumps(summary, indent=2) + "\n")
+
+    def report(self, path: str | Path, title: str = "") -> None:
+        """Write a page about the run into the HTML file `path`: curves, zeros, how it ended.
+
+        It opens in a browser without a network. Needs the extra "report".
+        """
+        label = str(self.config.get("algorithm", "run")).partition("(")[0]
+        shown = Shown(
+            label=label,
+            history=self.history,
+            ending=self.summary(),
+            config=self.config,
+            arrays=named_arrays(self.params),
+            trials=self.config.get("trials", 1),
+        )
+        page.write(path, title or label, run_sections([shown]))
 
     @classmethod
     def load(cls, path: str | Path, like: Params = None) -> "Result":

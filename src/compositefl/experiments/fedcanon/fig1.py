@@ -14,7 +14,7 @@ from compositefl.experiments.declaration import Experiment, Verdict
 from compositefl.experiments.fedcanon.images import CLIENTS, SOURCE
 from compositefl.experiments.pictures import save
 from compositefl.regularizers import MCP
-from compositefl.report.curves import COLOURS
+from compositefl.report.style import COLOURS
 from compositefl.solve._sweep import sweep
 
 ALPHAS, BETAS, FIG1_STEPS = (0.03, 0.1, 0.3), (0.001, 0.003, 0.01), 10

@@ -16,7 +16,7 @@ from compositefl.algorithms.base import Algorithm
 from compositefl.experiments.declaration import Experiment, PlannedRun, Verdict
 from compositefl.experiments.fedcanon.images import SHARED, SKEWS, SOME, SOURCE, Images
 from compositefl.regularizers import L1
-from compositefl.report.curves import COLOURS
+from compositefl.report.style import COLOURS
 
 PAPER = """
 mnist Linear .9039 .8752 .8751  .9028 .8744 .8743  .9018 .8691 .8691

@@ -49,7 +49,7 @@ def slope_draw(over: str, table: pd.DataFrame, path: Path) -> None:
     """A row for each objective: curves over rounds, final values over the varied number."""
     from matplotlib.figure import Figure
 
-    from compositefl.report.curves import COLOURS
+    from compositefl.report.style import COLOURS
 
     shown = list(each_objective(table))
     figure = Figure(figsize=(8, 3.2 * len(shown) + 0.2), dpi=110, layout="constrained")

@@ -4,7 +4,8 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from compositefl.report.curves import COLOURS, final, plot, table
+from compositefl.report.curves import final, plot, table
+from compositefl.report.style import COLOURS
 
 
 def history(trials=3, rounds=20, accuracy=True, scale=1.0):

@@ -14,7 +14,7 @@ def compare(cli):
     return lambda *words: cli("compare", *SMALL, *words)
 
 
-def test_methods_take_the_numbers_they_have(compare, tmp_path):
+def test_methods_take_the_numbers_they_have(compare, cli, tmp_path):
     words = ["--algorithms", "fednmap,fedmid,prox-sgd", *STEPS, "--lr", "0.5", "--gamma", "3"]
     answer = compare(*words, "--out", tmp_path / "out")
     assert answer.code == 0, answer.err
@@ -34,6 +34,13 @@ def test_methods_take_the_numbers_they_have(compare, tmp_path):
     assert (tmp_path / "out" / "plot.png").exists()
     model = load_file(tmp_path / "out" / "model-fedmid.safetensors")
     assert model["dense0/kernel"].shape == (64, 4)
+    assert "FedMiD" in (tmp_path / "out" / "report.html").read_text()
+    together = cli("report", tmp_path / "out", "--out", tmp_path / "page.html")
+    assert together.code == 0, together.err
+    text = (tmp_path / "page.html").read_text()
+    assert "What the clients hold" in text and config["runs"]["fednmap"]["summary"] in text
+    nothing = cli("report", tmp_path)
+    assert nothing.code == 2 and nothing.err.count("\n") == 1 and "history.csv" in nothing.err
 
 
 def test_all_methods_are_checked_before_the_first_runs(compare, tmp_path):

@@ -33,7 +33,7 @@ COLUMNS = [
     "seconds",
 ]
 PROGRAM = [sys.executable, "-c", "from compositefl.cli import main; raise SystemExit(main())"]
-FILES = ["config.json", "history.csv", "model.safetensors", "plot.png"]
+FILES = ["config.json", "history.csv", "model.safetensors", "plot.png", "report.html"]
 
 
 def shell(*words, **options):

@@ -63,3 +63,11 @@ def test_a_run_without_an_evaluation(tmp_path):
     loaded = cfl.Result.load(tmp_path)
     assert not loaded.converged and not loaded.ended_badly
     assert loaded.summary() == "ended without an evaluation"
+
+
+@pytest.mark.parametrize("params", TREES.values(), ids=TREES)
+def test_a_result_writes_a_page(params, tmp_path):
+    made = result(params, config={"algorithm": "FedNMap(gamma=1.0)"})
+    made.report(tmp_path / "out.html", title="My run")
+    text = (tmp_path / "out.html").read_text()
+    assert "My run" in text and "FedNMap" in text and made.summary() in text

@@ -1,0 +1,123 @@
+"""Proximal Newton for one problem of a fit, in steps that a server takes between two answers.
+
+As `compositefl.algorithms.ProxNewton`: the next trial point minimises the quadratic model plus phi,
+a share of the promised decrease accepts it, the damping rises after a rejection. Two things are
+more: a Hessian may be kept while the steps it gives still converge fast, and it may cover only the
+entries that can leave zero.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from compositefl.glm.penalty import Penalty
+
+Array = np.ndarray
+ACCEPTED = 1e-4  # share of the promised decrease that a trial point must keep
+GOOD, POOR = 0.75, 0.25  # shares that lower and raise the damping
+FACTOR = 10.0
+FIRST = 1e-2  # the damping after the first rejection
+SMALLEST = 1e-10  # damping that is always there: with few samples a Hessian is singular
+NOISE = 1e-14  # rounding of a loss, relative
+SLOW = 0.15  # share of its residual that a step may leave before a new Hessian is wanted
+
+
+@dataclass
+class Hessian:
+    """Second derivatives of f for some entries."""
+
+    matrix: Array
+    index: Array
+
+    def covers(self, wanted: Array) -> bool:
+        return bool(np.isin(np.flatnonzero(wanted), self.index).all())
+
+
+class Newton:
+    """The state of one problem: accepted point, what is known there, and the trial point."""
+
+    def __init__(self, start: Array, penalty: Penalty, free: Array):
+        self.penalty, self.free = penalty, free  # free: entries that exist in this model
+        self.x = self.trial = start
+        self.loss = np.inf
+        self.gradient = np.zeros_like(start)
+        self.hessian: Hessian | None = None
+        self.damping = 0.0
+        self.promised = 0.0
+        self.residual = np.inf
+        self.scale = 0.0  # of the gradient at the start
+        self.stale = True  # a new Hessian is wanted
+        self.begun = False
+        self.rejected = 0  # trial points in a row
+
+    def aim(self, penalty: Penalty) -> None:
+        """Go on with another penalty from where we are."""
+        self.penalty = penalty
+        self.residual = self._residual()
+        self.damping, self.rejected = 0.0, 0
+
+    def wants(self, share: float) -> Array:
+        """Entries whose second derivatives are needed soon."""
+        return self.free & self.penalty.candidates(self.x, self.gradient, share)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the Hessian at hand covers all that the next step may change."""
+        return self.hessian is not None and self.hessian.covers(self.wants(1.0))
+
+    def propose(self) -> None:
+        """Set the trial point; without a Hessian that suffices it stays where we are."""
+        if not self.begun:
+            return
+        self.trial, self.promised = self.x, 0.0
+        if not self.ready or self.hessian is None:
+            self.stale = True
+            return
+        H, index = self.hessian.matrix, self.hessian.index
+        diagonal = np.abs(np.diag(H))
+        diagonal = np.maximum(diagonal, np.finfo(float).eps * diagonal.max(initial=0.0))
+        diagonal[diagonal == 0] = 1.0
+        B = H + max(self.damping, SMALLEST) * np.diag(diagonal)
+        trial = self.penalty.solve(self.x, self.gradient, B, index)
+        d = (trial - self.x)[index]
+        model = self.gradient[index] @ d + 0.5 * d @ H @ d
+        self.promised = self.penalty.value(self.x) - self.penalty.value(trial) - model
+        self.trial = trial
+
+    def receive(self, loss: float, gradient: Array, hessian: Hessian | None) -> bool:
+        """Take the mean loss and its derivatives at the trial point; whether it is accepted."""
+        phi, same = self.penalty.value, np.array_equal(self.trial, self.x)
+        first = not self.begun
+        share = 1.0
+        if not (first or same):
+            decrease = self.loss - loss + phi(self.x) - phi(self.trial)
+            noise = NOISE * (abs(self.loss) + abs(loss)) + np.finfo(float).tiny
+            share = (decrease + noise) / (max(self.promised, 0.0) + noise)
+        if not (share >= ACCEPTED and np.isfinite(gradient).all()):  # NaN is not
+            self.damping = max(self.damping * FACTOR, FIRST)
+            self.rejected += 1
+            self.stale = True
+            return False
+        before = self.residual
+        self.x, self.loss, self.gradient = self.trial, loss, gradient
+        self.begun, self.rejected = True, 0
+        self.residual = self._residual()
+        if hessian is not None:
+            self.hessian, self.stale = hessian, False
+        elif self.residual > SLOW * before:
+            self.stale = True
+        if not (first or same):
+            self.damping *= 1 / FACTOR if share > GOOD else FACTOR if share < POOR else 1.0
+            if self.damping < FIRST / FACTOR**4:
+                self.damping = 0.0
+        if first:
+            self.scale = float(np.abs(gradient[self.free]).max(initial=0.0))
+        return True
+
+    def done(self, tolerance: float) -> bool:
+        """Whether the accepted point is stationary, to a share of the gradient at the start."""
+        return self.begun and self.residual <= tolerance * self.scale
+
+    def _residual(self) -> float:
+        entries = self.penalty.residual(self.x, self.gradient)
+        return float(entries[self.free].max(initial=0.0))

@@ -1,0 +1,297 @@
+"""A site: it owns a table and answers requests with sums over its samples, never with samples.
+
+A request says everything that its answer depends on (points, means, scales), so that a site can be
+asked again after a crash and needs no memory of earlier requests. Problems are numbered: 0 is the
+fit to all samples, q > 0 the fit to all but those of fold q.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from compositefl.core.errors import CompositeFLError
+from compositefl.glm import survival
+from compositefl.glm.design import Design, standardised
+from compositefl.glm.families import Family
+from compositefl.glm.folds import draw_folds
+
+Array = np.ndarray
+Sums = dict[str, Array]
+ROWS = 2**15  # samples worked on at a time
+BINS = 1000  # of a histogram of scores
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows of a table in standard units."""
+
+    design: Design
+    y: Array
+    weight: Array
+    offset: Array
+    fold: Array
+    times: survival.Times | None = None
+
+    def weights(self, problem: int) -> Array:
+        """Of the samples in the training set of a problem."""
+        return self.weight if problem == 0 else np.where(self.fold == problem, 0.0, self.weight)
+
+
+class Site:
+    """The table of one site.
+
+    x: (n, p), an array or CSR, NaN where a value is missing. y: (n,) numbers or classes 0, 1, ...;
+    for cox (n, 2), times and events. fold: 1, ..., K for every sample, or drawn by `draw`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        family: Family,
+        x: Any,
+        y: Array,
+        weight: Array | None = None,
+        offset: Array | None = None,
+        fold: Array | None = None,
+        classes: int = 2,
+    ):
+        n = x.shape[0]
+        self.name, self.family, self.classes = name, family, classes
+        self.x, self.y = x, np.asarray(y, float)
+        self.weight = np.ones(n) if weight is None else np.asarray(weight, float)
+        self.offset = np.zeros(n) if offset is None else np.asarray(offset, float)
+        self.fold = np.zeros(n, int) if fold is None else np.asarray(fold, int)
+        self.outputs = family.outputs(classes)
+        if family.coupled:
+            order = np.argsort(self.y[:, 0], kind="stable")
+            self.x, self.y = self.x[order], self.y[order]
+            self.weight, self.offset = self.weight[order], self.offset[order]
+            self.fold = self.fold[order]
+        self._cache: tuple[bytes, list[Part]] | None = None
+
+    def draw(self, folds: int, seed: int) -> None:
+        """Draw folds from this site's own key; classes and events are spread evenly over them."""
+        labels = self.y[:, 1] if self.family.coupled else self.y
+        strata = labels if self.family.response != "number" else np.zeros(len(labels))
+        self.fold = draw_folds(strata, folds, seed, self.name)
+        self._cache = None
+
+    # --- answers --------------------------------------------------------------------------------
+
+    def describe(self, problems: int) -> Sums:
+        """Rows, weights, means of the response and missing values; by problem where it matters."""
+        missing = self._missing()
+        x = self.x if not missing.any() else np.where(missing, 0.0, self.x)
+        there = self.weight @ ~missing if missing.any() else np.full(x.shape[1], self.weight.sum())
+        by_problem = self._training(problems)
+        targets = self._targets()
+        return {
+            "rows": np.array(float(len(self.y))),
+            "weight": by_problem.sum(axis=1),
+            "sum_x": np.asarray(x.T @ self.weight).ravel(),
+            "weight_x": there,
+            "missing": np.asarray(missing.sum(axis=0), float).ravel(),
+            "sum_y": by_problem @ targets,
+            "sum_yy": by_problem @ targets**2,
+            "sum_offset": np.array(self.weight @ self.offset),
+            "saturated": np.array(self._saturated()),
+        }
+
+    def spread(self, problems: int, mean: Array) -> Sums:
+        """Sums of z and z^2, z = x - mean, over the training samples of each problem."""
+        by_problem = self._training(problems)
+        if sparse.issparse(self.x):
+            first = by_problem @ self.x
+            square = by_problem @ self.x.power(2)
+            total = by_problem.sum(axis=1)[:, None]
+            return {
+                "sum_z": first - total * mean,
+                "sum_zz": square - 2 * first * mean + total * mean**2,
+            }
+        z = np.nan_to_num(self.x - mean)  # a missing value is the mean
+        return {"sum_z": by_problem @ z, "sum_zz": by_problem @ (z * z)}
+
+    def evaluate(
+        self,
+        points: Array,
+        problems: Array,
+        hessians: Array,
+        columns: Array,
+        mean: Array,
+        scale: Array,
+        intercept: bool = True,
+    ) -> Sums:
+        """Loss, gradient and Hessian sums of the problems at their points; errors of classes.
+
+        points: a row for each problem: the intercepts, then the coefficients of every feature, then
+            the scale where the family has one.
+        hessians: for each problem 0 for none, 1 for its own, 2 for the one with the problem's
+            samples at the point of the first row: all of these take the work of one.
+        columns: the features of the Hessians; the lower triangle of the intercepts and these.
+        """
+        parts = self._parts(mean, scale)
+        count, k = len(problems), self.outputs
+        losses, gradients, wrong = np.zeros(count), np.zeros_like(points), np.zeros(count)
+        size = (len(columns) + intercept) * k + self.family.has_scale
+        found = {i: np.zeros((size, size)) for i in np.flatnonzero(hessians)}
+        for part in parts:
+            eta = self._eta(part, points)
+            for i, problem in enumerate(problems):
+                weight = part.weights(int(problem))
+                loss, residual, curvature = self._derivatives(part, eta[i], weight)
+                losses[i] += loss
+                wrong[i] += self._wrong(part, eta[i], weight)
+                gradients[i] += self._gradient(part, residual)
+                if hessians[i] == 1:
+                    found[i] += self._hessian(part, curvature, columns, intercept)
+            self._shared(part, eta[0], problems, hessians, columns, intercept, found)
+        lower = np.tril_indices(size)
+        triangles = [found[i][lower] for i in sorted(found)]
+        return {
+            "loss": losses,
+            "wrong": wrong,
+            "gradient": gradients,
+            "hessian": np.array(triangles).reshape(len(found), len(lower[0])),
+        }
+
+    # --- inside ---------------------------------------------------------------------------------
+
+    def _saturated(self) -> float:
+        """The smallest loss that any model has on all samples."""
+        if self.family.coupled:
+            return survival.saturated(survival.Times.of(*self.y.T), self.weight)
+        return float(self.weight @ self.family.saturated(self.y))
+
+    def _missing(self) -> Array:
+        if sparse.issparse(self.x):
+            return np.zeros((1, self.x.shape[1]), bool)
+        return np.isnan(self.x)
+
+    def _targets(self) -> Array:
+        """The response as columns to sum: indicators of the classes, events, or numbers."""
+        if self.family.coupled:
+            return self.y[:, 1:]
+        if self.family.response == "class":
+            return (self.y[:, None] == np.arange(self.classes)).astype(float)
+        return self.y[:, None]
+
+    def _training(self, problems: int) -> Array:
+        """Weights of the samples in the training set of each problem, (problems, n)."""
+        out = self.fold != np.arange(problems)[:, None]
+        out[0] = True
+        return out * self.weight
+
+    def _parts(self, mean: Array, scale: Array) -> list[Part]:
+        key = mean.tobytes() + scale.tobytes()
+        if self._cache is None or self._cache[0] != key:
+            self._cache = key, self._cut(mean, scale)
+        return self._cache[1]
+
+    def _cut(self, mean: Array, scale: Array) -> list[Part]:
+        n = len(self.y)
+        step = n if self.family.coupled else ROWS
+        parts = []
+        for at in range(0, n, max(1, step)):
+            rows = slice(at, at + step)
+            x = self.x[rows]
+            if not sparse.issparse(x) and np.isnan(x).any():
+                x = np.where(np.isnan(x), mean, x)
+            times = survival.Times.of(*self.y.T) if self.family.coupled else None
+            data = (self.y[rows], self.weight[rows], self.offset[rows], self.fold[rows])
+            parts.append(Part(standardised(x, mean, scale), *data, times))
+        return parts
+
+    def _eta(self, part: Part, points: Array) -> Array:
+        """Linear predictors (problems, n, k); a scale of y comes as a column more."""
+        count, k = len(points), self.outputs
+        p = self.x.shape[1]
+        b = points[:, k : k + p * k].reshape(count, p, k).transpose(1, 0, 2)
+        eta = part.design.dot(b.reshape(p, count * k)).reshape(-1, count, k)
+        eta = eta + points[:, :k] + part.offset[:, None, None]
+        if self.family.has_scale:
+            scale = np.broadcast_to(points[:, -1:], (len(eta), count, 1))
+            eta = np.concatenate([eta, scale], axis=2)
+        return eta.transpose(1, 0, 2)
+
+    def _derivatives(self, part: Part, eta: Array, weight: Array) -> tuple[float, Array, Any]:
+        """(weighted loss, first derivatives, what `_hessian` needs)."""
+        if part.times is not None:
+            here = survival.partial_likelihood(part.times, eta[:, 0], weight)
+            return here.loss, here.first[:, None], here
+        made = self.family.derivatives(eta, part.y)
+        there = weight > 0  # a loss may be infinite where nothing counts
+        second = weight.reshape(-1, *[1] * (made.second.ndim - 1)) * made.second
+        return float(weight[there] @ made.loss[there]), weight[:, None] * made.first, second
+
+    def _wrong(self, part: Part, eta: Array, weight: Array) -> int:
+        """Training samples whose class is not the most likely one by itself."""
+        if self.family.response != "class":
+            return 0
+        if self.outputs == 1:
+            right = np.where(part.y > 0, eta[:, 0] > 0, eta[:, 0] < 0)
+        else:
+            mine = eta[np.arange(len(eta)), part.y.astype(int)]
+            right = (eta >= mine[:, None]).sum(axis=1) == 1
+        return int(np.sum(~right & (weight > 0)))
+
+    def _gradient(self, part: Part, residual: Array) -> Array:
+        k = self.outputs
+        features = part.design.transposed_dot(residual[:, :k])
+        total = residual.sum(axis=0)
+        return np.concatenate([total[:k], features.ravel(), total[k:]])
+
+    def _hessian(self, part: Part, curvature: Any, columns: Array, intercept: bool) -> Array:
+        """In the order of intercepts, features by classes, scale."""
+        if part.times is not None:
+            return self._partial_hessian(part, curvature, columns)
+        return self._gram(part.design, curvature, columns, intercept)
+
+    def _gram(self, design: Design, curvature: Array, columns: Array, intercept: bool) -> Array:
+        skip = 0 if intercept else 1
+        if curvature.ndim == 2:
+            return design.gram(curvature[:, 0], columns)[skip:, skip:]
+        k, m = curvature.shape[1], len(columns) + 1
+        blocks = np.empty((m, k, m, k))
+        for c in range(k):
+            for d in range(c + 1):
+                block = design.gram(curvature[:, c, d], columns)
+                blocks[:, c, :, d], blocks[:, d, :, c] = block, block
+        if not self.family.has_scale:
+            return blocks[skip:, :, skip:].reshape((m - skip) * k, (m - skip) * k)
+        # The second predictor is the scale itself: the same for all samples, without features.
+        own = blocks[skip:, 0, skip:, 0]
+        edge, corner = blocks[skip:, 0, 0, 1], blocks[0, 1, 0, 1]
+        return np.block([[own, edge[:, None]], [edge[None, :], np.array([[corner]])]])
+
+    def _partial_hessian(self, part: Part, here: Any, columns: Array) -> Array:
+        assert part.times is not None
+        z = part.design.columns(columns)
+        deaths, means = survival.risk_means(part.times, here, z)
+        rooted = means * np.sqrt(deaths)[:, None]
+        return part.design.gram(here.curvature, columns)[1:, 1:] - rooted.T @ rooted
+
+    def _shared(
+        self,
+        part: Part,
+        eta: Array,
+        problems: Array,
+        hessians: Array,
+        columns: Array,
+        intercept: bool,
+        found: dict[int, Array],
+    ) -> None:
+        """Hessians of kind 2: the sum over all samples less that over the problem's fold."""
+        wanted = np.flatnonzero(hessians == 2)
+        if not len(wanted):
+            return
+        if part.times is not None:
+            raise CompositeFLError("a partial likelihood has no Hessian by folds")
+        _, _, curvature = self._derivatives(part, eta, part.weight)
+        shared = self._hessian(part, curvature, columns, intercept)
+        for i in wanted:
+            out = part.fold == problems[i]
+            found[i] += shared
+            if problems[i] and out.any():
+                found[i] -= self._gram(part.design.take(out), curvature[out], columns, intercept)

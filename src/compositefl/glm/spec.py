@@ -1,0 +1,84 @@
+"""What is to be fitted: family, penalty, path and cross-validation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from compositefl.core.errors import (
+    CompositeFLError,
+    require_integer,
+    require_nonnegative,
+    require_positive,
+    wrong_value,
+)
+from compositefl.glm.families import Family
+from compositefl.regularizers.base import Regularizer
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A fit, or a path of fits.
+
+        minimise (1 / sum w) sum_i w_i loss_i + alpha (l1_ratio ||b||_1 + (1 - l1_ratio)/2 ||b||^2)
+
+    alphas: falling weights, or their number: then they fall geometrically from the smallest one
+        that keeps every coefficient at zero to `smallest` times it (None: 1e-4, or 1e-2 with fewer
+        samples than features).
+    penalty: instead of the elastic net a regulariser; the alphas are then its `weight`, or with
+        alphas=None its own numbers are used.
+    factors: of the penalty for every feature; 0 leaves it out.
+    lower, upper: bounds of the coefficients, in original units.
+    standardize: the penalty counts coefficients of features with standard deviation 1.
+    """
+
+    family: Family
+    classes: int = 2
+    alphas: Sequence[float] | int | None = 100
+    l1_ratio: float = 1.0
+    penalty: Regularizer | None = None
+    factors: Array | None = None
+    lower: Array | None = None
+    upper: Array | None = None
+    fit_intercept: bool = True
+    standardize: bool = True
+    smallest: float | None = None
+    folds: int = 0
+    tolerance: float = 1e-9
+    max_rounds: int = 100  # for one alpha
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.l1_ratio <= 1:
+            raise wrong_value("l1_ratio", self.l1_ratio, "in [0, 1]")
+        if isinstance(self.alphas, int):
+            require_integer(alphas=self.alphas)
+        elif self.alphas is not None:
+            require_nonnegative(alpha=np.asarray(self.alphas, float))
+        if self.smallest is not None and not 0 < self.smallest < 1:
+            raise wrong_value("smallest", self.smallest, "in (0, 1)")
+        require_positive(tolerance=self.tolerance)
+        require_integer(max_rounds=self.max_rounds)
+        if self.folds == 1 or self.folds < 0:
+            raise wrong_value("cv", self.folds, "at least 2 folds")
+        if self.penalty is not None and (self.factors is not None or self.bounded):
+            raise CompositeFLError(
+                f"penalty={self.penalty!r} has its own weights and bounds; penalty factors, bounds "
+                "and positive belong to the elastic net"
+            )
+
+    @property
+    def bounded(self) -> bool:
+        """Whether coefficients have bounds."""
+        return self.lower is not None or self.upper is not None
+
+    @property
+    def intercept(self) -> bool:
+        """Whether the model has an intercept that is fitted."""
+        return self.fit_intercept and self.family.intercept
+
+    @property
+    def problems(self) -> int:
+        """The fit to all samples, and one for every fold."""
+        return 1 + self.folds

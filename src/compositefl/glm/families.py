@@ -215,9 +215,7 @@ class Huber(Family):
         sigma = eta[:, 1] if self.has_scale else np.full(len(y), self.scale)
         inside = np.abs(r) <= self.epsilon * sigma
         z = np.where(inside, r / sigma, self.epsilon * np.sign(r))
-        loss = np.where(
-            inside, r * z, 2 * self.epsilon * np.abs(r) - self.epsilon**2 * sigma
-        )
+        loss = np.where(inside, r * z, 2 * self.epsilon * np.abs(r) - self.epsilon**2 * sigma)
         curvature = np.where(inside, 1 / sigma, 0.0)
         loss = 0.5 * (sigma + loss)
         if not self.has_scale:

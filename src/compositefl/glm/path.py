@@ -6,7 +6,6 @@ message a round carries their trial points, one answer their sums.
 
 import warnings
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -87,7 +86,9 @@ class Server:
         self.k = spec.family.outputs(spec.classes)
         self.weight = self.described["weight"]
         if (self.weight <= 0).any():
-            raise CompositeFLError("a fold holds all samples: fewer folds or more samples are needed")
+            raise CompositeFLError(
+                "a fold holds all samples: fewer folds or more samples are needed"
+            )
         mean, deviation = scaling.measure(sites, problems, self.described)
         centred = spec.intercept or spec.family.coupled
         self.scaling = scaling.choose(
@@ -151,7 +152,10 @@ class Server:
         factors = np.ones(self.p) if spec.factors is None else spec.factors
         lower = np.full(self.p, -np.inf) if spec.lower is None else spec.lower
         upper = np.full(self.p, np.inf) if spec.upper is None else spec.upper
-        low, high = self._coefficients(lower * safe, -np.inf), self._coefficients(upper * safe, np.inf)
+        low, high = (
+            self._coefficients(lower * safe, -np.inf),
+            self._coefficients(upper * safe, np.inf),
+        )
         if spec.family.has_scale:
             low[-1] = 1e-10 * max(self._start(q)[-1], 1e-300)
         return ElasticNet(
@@ -241,7 +245,7 @@ class Server:
         for i, walk in enumerate(active):
             hessian = None
             if kinds[i]:
-                hessian = Hessian(_symmetric(answer["hessian"][at], len(index)) / walk.weight, index)
+                hessian = Hessian(symmetric(answer["hessian"][at], len(index)) / walk.weight, index)
                 at += 1
             walk.newton.receive(
                 float(answer["loss"][i]) / walk.weight, answer["gradient"][i] / walk.weight, hessian
@@ -302,7 +306,9 @@ class Server:
         wish = np.abs(newton.gradient)
         if spec.bounded:  # only the directions that the bounds leave
             zero = np.zeros(self.size)
-            wish = ElasticNet(zero, zero, unit.lower, unit.upper).residual(newton.x, newton.gradient)
+            wish = ElasticNet(zero, zero, unit.lower, unit.upper).residual(
+                newton.x, newton.gradient
+            )
         held = newton.free & (unit.l1 > 0)
         return float((wish[held] / unit.l1[held]).max(initial=0.0))
 
@@ -376,15 +382,34 @@ class Server:
             worst = max(step.residual for step in steps[0])
             warnings.warn(
                 f"{len(failed)} of {len(self.alphas)} alphas did not converge in "
-                f"{self.spec.max_rounds} rounds (residual {worst:.1e} of the gradient at the start, "
-                f"wanted {self.spec.tolerance:.0e})",
+                f"{self.spec.max_rounds} rounds (residual {worst:.1e} of the gradient at the "
+                f"start, wanted {self.spec.tolerance:.0e})",
                 ConvergenceWarning,
                 stacklevel=4,
             )
         return path
 
 
-def _symmetric(triangle: Array, size: int) -> Array:
+def in_original_units(spec: Spec, path: Path, x: Array) -> tuple[Array, Array]:
+    """(intercepts (..., k), coefficients (..., p, k)) of solutions (..., entries).
+
+    With several classes what is not penalised is known up to a constant, the same for all classes:
+    its mean over the classes is made zero.
+    """
+    k, p = spec.family.outputs(spec.classes), len(path.scaling.scale)
+    b = x[..., k : k + p * k].reshape(*x.shape[:-1], p, k)
+    intercept, b = path.scaling.to_original(x[..., :k], b)
+    if k > 1:
+        loose = np.zeros(p, bool) if spec.factors is None else spec.factors == 0
+        if spec.penalty is None and not isinstance(spec.alphas, int) and not np.any(spec.alphas):
+            loose[:] = True
+        shift = b.mean(axis=-1, keepdims=True)
+        b = np.where(loose[:, None], b - shift, b)
+        intercept = intercept - intercept.mean(axis=-1, keepdims=True)
+    return intercept if spec.intercept else np.zeros_like(intercept), b
+
+
+def symmetric(triangle: Array, size: int) -> Array:
     """The matrix with this lower triangle, row by row."""
     out = np.empty((size, size))
     lower = np.tril_indices(size)

@@ -5,13 +5,15 @@ of y where the family has one. Intercepts and scale are never penalised.
 """
 
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Any, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from compositefl.glm import subproblem
-from compositefl.regularizers.base import Regularizer
+
+if TYPE_CHECKING:
+    from compositefl.regularizers.base import Regularizer
 
 Array = np.ndarray
 
@@ -28,7 +30,7 @@ class Penalty(Protocol):
         ...
 
     def solve(self, x: Array, gradient: Array, B: Array, index: Array) -> Array:
-        """argmin over y, equal to x outside `index`, of g.(y - x) + 1/2 (y - x)'B(y - x) + phi(y)."""
+        """argmin of g.(y - x) + 1/2 (y - x)'B(y - x) + phi(y) over y, equal to x outside index."""
         ...
 
     def candidates(self, x: Array, gradient: Array, share: float) -> Array:
@@ -69,7 +71,7 @@ class ElasticNet:
 class General:
     """Any regulariser of the library on the coefficients, of shape (p,) or (p, k)."""
 
-    phi: Regularizer
+    phi: "Regularizer"
     shape: tuple[int, ...]
     intercepts: int
     size: int  # of the whole vector
@@ -137,7 +139,7 @@ def _double() -> Any:
     return jax.enable_x64(True)
 
 
-def _minimize(phi: Regularizer, x: Any, g: Any, B: Array) -> Any:
+def _minimize(phi: "Regularizer", x: Any, g: Any, B: Array) -> Any:
     return _compiled()(phi, x, g, B)
 
 
@@ -150,7 +152,7 @@ def _compiled() -> Any:
         from compositefl.core.vector import Vector
         from compositefl.regularizers import ByName, Zero
 
-        def run(phi: Regularizer, x: Any, g: Any, B: Any) -> Any:
+        def run(phi: "Regularizer", x: Any, g: Any, B: Any) -> Any:
             both = ByName({"coef": phi, "free": Zero()})
             return minimize_model(both, Vector(x), Vector(g), B).tree
 

@@ -5,7 +5,6 @@ asked again after a crash and needs no memory of earlier requests. Problems are 
 fit to all samples, q > 0 the fit to all but those of fold q.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,34 +15,18 @@ from compositefl.glm import survival
 from compositefl.glm.design import Design, standardised
 from compositefl.glm.families import Family
 from compositefl.glm.folds import draw_folds
+from compositefl.glm.validation import Part, score_sums
 
 Array = np.ndarray
 Sums = dict[str, Array]
 ROWS = 2**15  # samples worked on at a time
-BINS = 1000  # of a histogram of scores
-
-
-@dataclass(frozen=True)
-class Part:
-    """Some rows of a table in standard units."""
-
-    design: Design
-    y: Array
-    weight: Array
-    offset: Array
-    fold: Array
-    times: survival.Times | None = None
-
-    def weights(self, problem: int) -> Array:
-        """Of the samples in the training set of a problem."""
-        return self.weight if problem == 0 else np.where(self.fold == problem, 0.0, self.weight)
 
 
 class Site:
     """The table of one site.
 
     x: (n, p), an array or CSR, NaN where a value is missing. y: (n,) numbers or classes 0, 1, ...;
-    for cox (n, 2), times and events. fold: 1, ..., K for every sample, or drawn by `draw`.
+    for cox (n, 2), times and events.
     """
 
     def __init__(
@@ -54,7 +37,6 @@ class Site:
         y: Array,
         weight: Array | None = None,
         offset: Array | None = None,
-        fold: Array | None = None,
         classes: int = 2,
     ):
         n = x.shape[0]
@@ -62,13 +44,13 @@ class Site:
         self.x, self.y = x, np.asarray(y, float)
         self.weight = np.ones(n) if weight is None else np.asarray(weight, float)
         self.offset = np.zeros(n) if offset is None else np.asarray(offset, float)
-        self.fold = np.zeros(n, int) if fold is None else np.asarray(fold, int)
         self.outputs = family.outputs(classes)
+        self._order = np.arange(n)
         if family.coupled:
-            order = np.argsort(self.y[:, 0], kind="stable")
+            self._order = order = np.argsort(self.y[:, 0], kind="stable")
             self.x, self.y = self.x[order], self.y[order]
             self.weight, self.offset = self.weight[order], self.offset[order]
-            self.fold = self.fold[order]
+        self.fold = np.zeros(n, int)
         self._cache: tuple[bytes, list[Part]] | None = None
 
     def draw(self, folds: int, seed: int) -> None:
@@ -76,6 +58,11 @@ class Site:
         labels = self.y[:, 1] if self.family.coupled else self.y
         strata = labels if self.family.response != "number" else np.zeros(len(labels))
         self.fold = draw_folds(strata, folds, seed, self.name)
+        self._cache = None
+
+    def set_folds(self, fold: Array) -> None:
+        """The fold of every sample, 1, ..., K, in the order of the table."""
+        self.fold = np.asarray(fold, int)[self._order]
         self._cache = None
 
     # --- answers --------------------------------------------------------------------------------
@@ -135,7 +122,7 @@ class Site:
         count, k = len(problems), self.outputs
         losses, gradients, wrong = np.zeros(count), np.zeros_like(points), np.zeros(count)
         size = (len(columns) + intercept) * k + self.family.has_scale
-        found = {i: np.zeros((size, size)) for i in np.flatnonzero(hessians)}
+        found = {int(i): np.zeros((size, size)) for i in np.flatnonzero(hessians)}
         for part in parts:
             eta = self._eta(part, points)
             for i, problem in enumerate(problems):
@@ -155,6 +142,33 @@ class Site:
             "gradient": gradients,
             "hessian": np.array(triangles).reshape(len(found), len(lower[0])),
         }
+
+    def validate(
+        self,
+        points: Array,
+        problems: Array,
+        mean: Array,
+        scale: Array,
+        score: str = "deviance",
+        centre: Array | None = None,
+        spread: Array | None = None,
+    ) -> Sums:
+        """Sums of a score over the samples of the problems' folds (problem 0: all samples).
+
+        centre, spread: of the linear predictors, for a histogram of them.
+        """
+        found: dict[int, Sums] = {}
+        for problem in np.unique(problems):
+            mine = np.flatnonzero(problems == problem)
+            for part in self._parts(mean, scale):
+                part = part.held_out(int(problem))
+                eta = self._eta(part, points[mine])
+                for i, one in zip(mine, eta, strict=True):
+                    bins = None if centre is None or spread is None else (centre[i], spread[i])
+                    made = score_sums(self.family, part, one, int(problem), score, bins)
+                    old = found.get(int(i), {})
+                    found[int(i)] = {name: made[name] + old.get(name, 0.0) for name in made}
+        return {name: np.array([found[i][name] for i in range(len(points))]) for name in found[0]}
 
     # --- inside ---------------------------------------------------------------------------------
 
@@ -283,8 +297,8 @@ class Site:
         found: dict[int, Array],
     ) -> None:
         """Hessians of kind 2: the sum over all samples less that over the problem's fold."""
-        wanted = np.flatnonzero(hessians == 2)
-        if not len(wanted):
+        wanted = [int(i) for i in np.flatnonzero(hessians == 2)]
+        if not wanted:
             return
         if part.times is not None:
             raise CompositeFLError("a partial likelihood has no Hessian by folds")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +14,9 @@ from compositefl.core.errors import (
     wrong_value,
 )
 from compositefl.glm.families import Family
-from compositefl.regularizers.base import Regularizer
+
+if TYPE_CHECKING:
+    from compositefl.regularizers.base import Regularizer
 
 Array = np.ndarray
 
@@ -38,7 +41,7 @@ class Spec:
     classes: int = 2
     alphas: Sequence[float] | int | None = 100
     l1_ratio: float = 1.0
-    penalty: Regularizer | None = None
+    penalty: "Regularizer | None" = None
     factors: Array | None = None
     lower: Array | None = None
     upper: Array | None = None

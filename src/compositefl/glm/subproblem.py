@@ -1,11 +1,12 @@
 """The subproblem of a proximal Newton step for an elastic net with bounds, solved exactly.
 
-    minimise over y   1/2 y'A y + c'y + sum_j l1_j |y_j|,    lower <= y <= upper,   A positive definite
+    minimise over y   1/2 y'A y + c'y + sum_j l1_j |y_j|,    lower <= y <= upper,
 
-by active sets (feature-sign search, Lee et al. 2006, with bounds): the free entries keep their signs
-and solve a linear system; along the way to its solution the best point is taken where an entry
-passes zero or meets its bound; entries whose gradient leaves the subdifferential become free. The
-objective falls in every turn and there are finitely many sets, so it ends at the solution.
+A positive definite, by active sets (feature-sign search, Lee et al. 2006, with bounds): the free
+entries keep their signs and solve a linear system; along the way to its solution the best point is
+taken where an entry passes zero or meets its bound; entries whose gradient leaves the
+subdifferential become free. The objective falls in every turn and there are finitely many sets, so
+it ends at the solution.
 """
 
 import numpy as np

@@ -1,0 +1,258 @@
+"""What all estimators share: checking, fitting over sites, coefficients in original units."""
+
+import numbers
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import column_or_1d
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from compositefl.core.errors import CompositeFLError, require_integer, require_positive, wrong_value
+from compositefl.glm.families import Family, family
+from compositefl.glm.inference import Inference, infer
+from compositefl.glm.path import Path, fit_path, in_original_units
+from compositefl.glm.sites import LocalSites, Sites
+from compositefl.glm.spec import Spec
+from compositefl.linear_model import inputs
+from compositefl.linear_model.penalties import chosen_penalty
+from compositefl.linear_model.summary import Summary
+
+Array = np.ndarray
+
+
+@dataclass(eq=False, repr=False)
+class GeneralizedLinearModel(BaseEstimator):
+    """A generalised linear model of tables at several sites, equal to that of the pooled table.
+
+        minimise (1 / sum w) sum_i w_i loss_i + alpha (l1_ratio ||b||_1 + (1 - l1_ratio)/2 ||b||^2)
+
+    over all samples of all sites. Sites send sums over their samples (loss, gradient, Hessian).
+
+    Parameters
+    ----------
+    alpha : weight of the penalty, 0 for none.
+    l1_ratio : 1 for the lasso, 0 for a ridge.
+    penalty : None for this elastic net; "mcp" or "scad" with weight alpha; or any regulariser of
+        the library, an object or text such as "group-lasso:0.1", with its own numbers (alpha then
+        counts for nothing).
+    penalty_factor : multiplies the penalty of every feature; 0 leaves one unpenalised.
+    fit_intercept : with an intercept, which is never penalised.
+    standardize : the penalty counts coefficients of features with standard deviation 1 over all
+        sites. Coefficients are in original units either way.
+    positive : no negative coefficients.
+    bounds : (lower, upper) of the coefficients, numbers or one for every feature.
+    impute : "mean" to put the mean over all sites where values are missing; None refuses them.
+    max_iter : rounds of communication for one alpha.
+    tol : stationarity at which a fit ends, relative to the gradient of the model without features.
+
+    Attributes
+    ----------
+    coef_, intercept_ : in original units.
+    n_iter_ : rounds of communication.
+    residual_ : how stationary the solution is, relative as tol.
+    alpha_max_ : the smallest alpha at which all penalised coefficients are zero.
+    """
+
+    _: KW_ONLY
+    penalty: Any = None
+    penalty_factor: Any = None
+    fit_intercept: bool = True
+    standardize: bool = True
+    positive: bool = False
+    bounds: Any = None
+    impute: str | None = None
+    max_iter: int = 100
+    tol: float = 1e-9
+
+    family_name: ClassVar[str] = "gaussian"
+    is_path: ClassVar[bool] = False  # over many alphas
+
+    # --- what a subclass answers ----------------------------------------------------------------
+
+    def _family(self, classes: int = 2) -> Family:
+        return family(self.family_name)
+
+    def _response(self, y: Any) -> tuple[Array, int]:
+        """(y as numbers or classes 0, 1, ..., number of classes)."""
+        y = column_or_1d(y, warn=True)
+        if y.dtype.kind not in "biuf":
+            try:
+                y = y.astype(float)
+            except (TypeError, ValueError):
+                raise CompositeFLError("y holds values that are no numbers") from None
+        y = y.astype(float)
+        if not np.isfinite(y).all():
+            raise CompositeFLError("y has NaN or infinite values")
+        if len(y) > 1 and np.ptp(y) == 0:
+            raise CompositeFLError(f"y is {y[0]:g} for all samples: there is nothing to fit")
+        return y, 2
+
+    def _numbers(self) -> dict[str, Any]:
+        """Alphas, l1_ratio and folds of the specification."""
+        return {"alphas": [getattr(self, "alpha", 0.0)], "l1_ratio": getattr(self, "l1_ratio", 1.0)}
+
+    # --- fitting --------------------------------------------------------------------------------
+
+    def fit(
+        self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None, offset: Any = None
+    ) -> "GeneralizedLinearModel":
+        """Fit the model.
+
+        X: (n, p) numbers, a DataFrame or a sparse matrix. sites: the site of every sample, None
+        for one table. offset: added to the linear predictor, such as ln(exposure).
+        """
+        self._check_parameters()
+        inputs.check_columns(X)
+        X = validate_data(
+            self,
+            X,
+            accept_sparse="csr",
+            dtype=np.float64,
+            ensure_all_finite=False,
+            ensure_min_samples=2,
+        )
+        if y is None:
+            raise ValueError("This estimator requires y to be passed, but the target y is None")
+        y, classes = self._response(y)
+        n, p = X.shape
+        if len(y) != n:
+            raise CompositeFLError(f"X has {n} samples and y has {len(y)}: inconsistent numbers")
+        rows = inputs.site_rows(sites, n)
+        names = inputs.column_names(getattr(self, "feature_names_in_", None), p)
+        inputs.refuse_missing(X, rows, names, self.impute)
+        made = self._family(classes)
+        self._check_response(made, y, rows)
+        weight = inputs.check_weights(inputs.per_sample("sample_weight", sample_weight, n))
+        shift = inputs.per_sample("offset", offset, n)
+        spec = self._spec(made, classes, p)
+        local = LocalSites(inputs.make_sites(made, X, y, rows, weight, shift, classes))
+        self._prepare(local, X, y, rows)
+        self._fit_sites(spec, local, names)
+        return self
+
+    def _fit_sites(self, spec: Spec, sites: Sites, names: list[str]) -> None:
+        """Fit over sites of any kind and keep the outcome."""
+        path = fit_path(spec, sites)
+        self._keep(spec, path, 0)
+        self.inference_ = infer(spec, sites, path) if self._is_plain(spec) else None
+        self._close(sites, names)
+
+    def _close(self, sites: Sites, names: list[str]) -> None:
+        self.n_iter_ = sites.rounds
+        self.sites_ = sites.names
+        self.bytes_up_, self.bytes_down_ = sites.bytes_up, sites.bytes_down
+        self._names = names
+
+    def _keep(self, spec: Spec, path: Path, at: int) -> None:
+        """Coefficients in original units at one alpha of a path."""
+        x = path.x[0, at]
+        self._set_coefficients(*in_original_units(spec, path, x))
+        self.alpha_max_ = path.alpha_max
+        self.residual_ = float(path.residual[0, at])
+        self.loss_ = float(path.loss[0, at])
+        if spec.family.has_scale:
+            self.scale_ = float(x[-1])
+
+    def _set_coefficients(self, intercept: Array, b: Array) -> None:
+        self.coef_: Array = b[:, 0]
+        self.intercept_: Any = float(intercept[0])
+
+    def _is_plain(self, spec: Spec) -> bool:
+        """Without a penalty and bounds, where standard errors mean something."""
+        alphas = spec.alphas
+        none = not isinstance(alphas, int) and alphas is not None and not np.any(alphas)
+        return spec.penalty is None and none and not spec.bounded
+
+    def _prepare(self, sites: LocalSites, X: Any, y: Array, rows: dict[str, Array]) -> None:
+        """What the sites need before the first round."""
+
+    def _spec(self, made: Family, classes: int, p: int) -> Spec:
+        numbers_ = self._numbers()
+        phi, changes = chosen_penalty(self.penalty, path=self.is_path)
+        lower, upper = self._bounds(p)
+        factors = inputs.per_feature("penalty_factor", self.penalty_factor, p)
+        if factors is not None and (factors < 0).any():
+            raise wrong_value("penalty_factor", self.penalty_factor, ">= 0")
+        return Spec(
+            made,
+            classes,
+            **(numbers_ | changes),
+            penalty=phi,
+            factors=factors,
+            lower=lower,
+            upper=upper,
+            fit_intercept=self.fit_intercept,
+            standardize=self.standardize,
+            tolerance=self.tol,
+            max_rounds=self.max_iter,
+        )
+
+    def _bounds(self, p: int) -> tuple[Array | None, Array | None]:
+        low = high = None
+        if self.bounds is not None:
+            try:
+                low, high = self.bounds
+            except (TypeError, ValueError):
+                raise wrong_value("bounds", self.bounds, "a pair (lower, upper)") from None
+        lower = inputs.per_feature("lower bound", low, p)
+        upper = inputs.per_feature("upper bound", high, p)
+        if self.positive:
+            lower = np.zeros(p) if lower is None else np.maximum(lower, 0.0)
+        if lower is not None and upper is not None and (lower > upper).any():
+            raise CompositeFLError("a lower bound is above its upper bound")
+        if (lower is not None and (lower > 0).any()) or (upper is not None and (upper < 0).any()):
+            raise CompositeFLError("bounds must leave 0 to every coefficient")
+        return lower, upper
+
+    def _check_parameters(self) -> None:
+        require_integer(max_iter=self.max_iter)
+        require_positive(tol=self.tol)
+        if self.impute not in (None, "mean"):
+            raise wrong_value("impute", self.impute, "None or 'mean'", shown=repr(self.impute))
+        alpha = getattr(self, "alpha", 0.0)
+        real = isinstance(alpha, numbers.Real) and not isinstance(alpha, bool)
+        if not real or not 0 <= float(alpha) < np.inf:
+            raise wrong_value("alpha", alpha, "a finite number >= 0", shown=repr(alpha))
+
+    def _check_response(self, made: Family, y: Array, rows: dict[str, Array]) -> None:
+        for site, mine in rows.items():
+            if problem := made.check(y[mine]):
+                raise CompositeFLError(
+                    f"y of site '{site}' {problem} for the family {made.name}; it has values from "
+                    f"{y[mine].min():g} to {y[mine].max():g}"
+                )
+
+    # --- using ----------------------------------------------------------------------------------
+
+    def _linear_predictor(self, X: Any, offset: Any = None) -> Array:
+        """offset + intercept + X b, of shape (n, k)."""
+        check_is_fitted(self)
+        X = validate_data(
+            self,
+            X,
+            reset=False,
+            accept_sparse="csr",
+            dtype=np.float64,
+            ensure_all_finite=True,
+        )
+        b = np.atleast_2d(self.coef_).T
+        eta = np.asarray(X @ b) + self.intercept_
+        shift = inputs.per_sample("offset", offset, len(eta))
+        return eta if shift is None else eta + shift[:, None]
+
+    def summary(self, confidence: float = 0.95) -> Summary:
+        """Coefficients with their names; for unpenalised fits standard errors and intervals."""
+        check_is_fitted(self)
+        return Summary.of(self, confidence)
+
+    @property
+    def _inference(self) -> Inference | None:
+        return getattr(self, "inference_", None)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        return tags

@@ -1,0 +1,176 @@
+"""Estimators that choose alpha by cross-validation, all folds side by side."""
+
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from compositefl.core.errors import CompositeFLError, require_integer, wrong_value
+from compositefl.glm.path import Path, fit_path, in_original_units
+from compositefl.glm.scores import SCORES, Curve, check_score, cross_validate
+from compositefl.glm.sites import LocalSites, Sites
+from compositefl.glm.spec import Spec
+from compositefl.linear_model.base import GeneralizedLinearModel
+from compositefl.linear_model.classification import Classifier
+from compositefl.linear_model.regression import DevianceScore, Regressor
+from compositefl.linear_model.survival import SurvivalModel
+
+Array = np.ndarray
+
+
+@dataclass(eq=False, repr=False)
+class CrossValidated(GeneralizedLinearModel):
+    """A path of alphas and the best of it by cross-validation.
+
+    Parameters
+    ----------
+    l1_ratio : a number, or several to choose from.
+    alphas : their number, from alpha_max_ down, or the weights themselves.
+    eps : the smallest alpha, relative to the largest; None: 1e-4, or 1e-2 with fewer samples than
+        features.
+    cv : number of folds, drawn at every site; or the fold of every sample; or a splitter of
+        scikit-learn.
+    scoring : "deviance"; for classes also "accuracy" and, for two, "auc"; for numbers "mse",
+        "mae", "r2"; for survival "c_index".
+    select : "best", or "1se" for the largest alpha within one standard error of it.
+    random_state : of the folds.
+
+    Attributes
+    ----------
+    alpha_, alpha_1se_ : with the best score, and the largest within one standard error.
+    l1_ratio_ : the chosen one.
+    alphas_, cv_mean_, cv_error_, cv_scores_ : the curve; scores by fold and alpha.
+    coef_path_, intercept_path_ : of the fit to all samples, by alpha (last axis).
+    """
+
+    _: KW_ONLY
+    l1_ratio: Any = 1.0
+    alphas: Any = 100
+    eps: float | None = None
+    cv: Any = 10
+    scoring: str = "deviance"
+    select: str = "best"
+    random_state: int = 0
+    tol: float = 1e-8
+
+    is_path = True
+
+    def _ratios(self) -> list[float]:
+        return [float(r) for r in np.atleast_1d(np.asarray(self.l1_ratio, float))]
+
+    def _numbers(self) -> dict[str, Any]:
+        alphas = self.alphas
+        if isinstance(alphas, (int, np.integer)) and not isinstance(alphas, bool):
+            require_integer(alphas=alphas)
+            alphas = int(alphas)
+        else:
+            alphas = np.atleast_1d(np.asarray(alphas, float))
+            if not (alphas >= 0).all() or not len(alphas):
+                raise wrong_value("alphas", self.alphas, "a number of alphas, or alphas >= 0")
+        return {
+            "alphas": alphas,
+            "l1_ratio": self._ratios()[0],
+            "smallest": self.eps,
+            "folds": self.cv if self._draws else 0,  # set when the folds are known
+        }
+
+    @property
+    def _draws(self) -> bool:
+        """The sites draw the folds."""
+        return isinstance(self.cv, (int, np.integer)) and not isinstance(self.cv, bool)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.select not in ("best", "1se"):
+            raise wrong_value("select", self.select, "'best' or '1se'", shown=repr(self.select))
+        if self._draws and self.cv < 2:
+            raise wrong_value("cv", self.cv, "at least 2 folds")
+        require_integer(minimum=0, random_state=self.random_state)
+
+    def _prepare(self, sites: LocalSites, X: Any, y: Array, rows: dict[str, Array]) -> None:
+        if self._draws:
+            if self.cv > len(y):
+                raise CompositeFLError(f"cv={self.cv} folds are more than the {len(y)} samples")
+            self._count = int(self.cv)
+            for site in sites.sites:
+                site.draw(self._count, self.random_state)
+            return
+        fold = self._given_folds(X, y)
+        self._count = int(fold.max())
+        for site, mine in zip(sites.sites, rows.values(), strict=True):
+            site.set_folds(fold[mine])
+
+    def _given_folds(self, X: Any, y: Array) -> Array:
+        """1, ..., K from fold numbers or a splitter; each sample in one fold."""
+        if hasattr(self.cv, "split"):
+            fold = np.zeros(len(y), int)
+            labels = y[:, 1] if y.ndim > 1 else y
+            for number, (_, out) in enumerate(self.cv.split(X, labels), 1):
+                fold[out] = number
+            if not fold.all():
+                raise CompositeFLError(f"cv={self.cv!r} leaves samples out of every fold")
+            return fold
+        given = np.asarray(self.cv)
+        if given.shape != (len(y),):
+            raise wrong_value(
+                "cv", self.cv, f"folds of the {len(y)} samples, a number or a splitter"
+            )
+        names, fold = np.unique(given, return_inverse=True)
+        if len(names) < 2:
+            raise wrong_value("cv", self.cv, "at least 2 folds")
+        return fold + 1
+
+    def _fit_sites(self, spec: Spec, sites: Sites, names: list[str]) -> None:
+        spec = replace(spec, folds=getattr(self, "_count", spec.folds))
+        check_score(spec.family, self.scoring, spec.classes)
+        higher = SCORES[spec.family.response][self.scoring]
+        best: tuple[float, Spec, Path, Curve] | None = None
+        for ratio in self._ratios():
+            one = replace(spec, l1_ratio=ratio)
+            path = fit_path(one, sites)
+            curve = cross_validate(one, sites, path, self.scoring)
+            merit = curve.mean[curve.best] * (1 if higher else -1)
+            if best is None or merit > best[0]:
+                best = (merit, one, path, curve)
+        assert best is not None
+        _, spec, path, curve = best
+        self.l1_ratio_ = spec.l1_ratio
+        self._keep_curve(spec, path, curve)
+        self._keep(spec, path, curve.best if self.select == "best" else curve.one_error)
+        self.inference_ = None
+        self._close(sites, names)
+
+    def _keep_curve(self, spec: Spec, path: Path, curve: Curve) -> None:
+        self.alphas_ = path.alphas
+        self.alpha_ = float(path.alphas[curve.best])
+        self.alpha_1se_ = float(path.alphas[curve.one_error])
+        self.cv_mean_, self.cv_error_, self.cv_scores_ = curve.mean, curve.error, curve.by_fold
+        intercepts, b = in_original_units(spec, path, path.x[0])
+        k = intercepts.shape[-1]
+        self.intercept_path_ = intercepts.T if k > 1 else intercepts[:, 0]
+        self.coef_path_ = b.transpose(2, 1, 0) if k > 1 else b[:, :, 0].T
+
+
+@dataclass(eq=False, repr=False)
+class ElasticNetCV(CrossValidated, Regressor):
+    """Least squares with an elastic net; l1_ratio=1 is the lasso."""
+
+    _: KW_ONLY
+    l1_ratio: Any = 0.5
+
+
+@dataclass(eq=False, repr=False)
+class LogisticRegressionCV(CrossValidated, Classifier):
+    """Logistic regression of two classes or more."""
+
+
+@dataclass(eq=False, repr=False)
+class PoissonRegressorCV(DevianceScore, CrossValidated, Regressor):
+    """Counts; exposure enters as offset = ln(exposure)."""
+
+    family_name = "poisson"
+
+
+@dataclass(eq=False, repr=False)
+class CoxRegressionCV(CrossValidated, SurvivalModel):
+    """Proportional hazards, the sites as strata."""

@@ -1,0 +1,172 @@
+"""From what users hand in to sites: tables, labels, weights, each checked with a one-line error."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from compositefl.core.errors import CompositeFLError, wrong_value
+from compositefl.glm.families import Family
+from compositefl.glm.site import Site
+
+Array = np.ndarray
+
+
+def check_columns(X: Any) -> None:
+    """Refuse a DataFrame with columns that are no numbers, and say which."""
+    types = getattr(X, "dtypes", None)
+    if types is None or not hasattr(types, "items"):
+        return
+    wrong = [str(name) for name, kind in types.items() if getattr(kind, "kind", "O") not in "biuf"]
+    if wrong:
+        more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
+        raise CompositeFLError(
+            f"X has columns that are no numbers: {', '.join(wrong[:5])}{more}; drop or encode them "
+            "(pandas.get_dummies makes a column per category)"
+        )
+
+
+def site_rows(sites: Any, n: int) -> dict[str, Array]:
+    """The rows of each site; one site "all" where none are named."""
+    if sites is None:
+        return {"all": np.arange(n)}
+    labels = np.asarray(sites)
+    if labels.ndim != 1 or len(labels) != n:
+        raise CompositeFLError(
+            f"sites has shape {labels.shape}; it must name a site for each of the {n} samples"
+        )
+    if labels.dtype.kind == "f" and np.isnan(labels).any():
+        raise CompositeFLError("sites has missing values; every sample needs a site")
+    words = labels.astype(str)
+    return {str(name): np.flatnonzero(words == name) for name in np.unique(words)}
+
+
+def column_names(names: Sequence[str] | None, p: int) -> list[str]:
+    """The features' names, or x0, x1, ..."""
+    return [f"x{i}" for i in range(p)] if names is None else [str(name) for name in names]
+
+
+def refuse_missing(X: Any, rows: dict[str, Array], names: Sequence[str], impute: Any) -> None:
+    """Name the site and the column of missing or infinite values."""
+    values = X.data if sparse.issparse(X) else X
+    if np.isfinite(values).all():
+        return
+    bad: Any
+    if np.isinf(values).any():
+        bad, what = np.isinf, "infinite values"
+    elif impute is None:
+        bad, what = np.isnan, "NaN, missing values,"
+    elif sparse.issparse(X):
+        raise CompositeFLError("X is sparse and has NaN; impute='mean' needs a dense table")
+    else:
+        return
+    dense = X.toarray() if sparse.issparse(X) else X
+    for site, mine in rows.items():
+        counts = bad(dense[mine]).sum(axis=0)
+        if counts.any():
+            at = int(np.argmax(counts > 0))
+            hint = "" if what.startswith("inf") else "; impute='mean' takes the mean of all sites"
+            raise CompositeFLError(
+                f"X has {what} in column '{names[at]}' of site '{site}' ({counts[at]} rows){hint}"
+            )
+
+
+def per_feature(name: str, value: Any, p: int) -> Array | None:
+    """A number for every feature, or None."""
+    if value is None:
+        return None
+    array = np.asarray(value, float)
+    if array.shape not in ((), (p,)):
+        raise CompositeFLError(f"{name} has shape {array.shape}; it must have {p} numbers, or one")
+    if np.isnan(array).any():
+        raise wrong_value(name, value, "numbers")
+    return np.broadcast_to(array, (p,)).copy()
+
+
+def per_sample(name: str, value: Any, n: int) -> Array | None:
+    """A finite number for every sample, or None."""
+    if value is None:
+        return None
+    array = np.asarray(value, float)
+    if array.ndim == 0:
+        array = np.full(n, float(array))
+    if array.shape != (n,):
+        raise CompositeFLError(f"{name} has shape {array.shape}; it must have {n} numbers")
+    if not np.isfinite(array).all():
+        raise CompositeFLError(f"{name} has values that are no finite numbers")
+    return array
+
+
+def check_weights(weight: Array | None) -> Array | None:
+    """Refuse negative sample weights, and weights that are all zero."""
+    if weight is not None and ((weight < 0).any() or not weight.any()):
+        raise CompositeFLError("sample_weight must not be negative, and not zero for all samples")
+    return weight
+
+
+def make_sites(
+    family: Family,
+    X: Any,
+    y: Array,
+    rows: dict[str, Array],
+    weight: Array | None,
+    offset: Array | None,
+    classes: int,
+) -> list[Site]:
+    """Each site with its own rows."""
+
+    def cut(values: Array | None, mine: Array) -> Array | None:
+        return None if values is None else values[mine]
+
+    return [
+        Site(
+            name,
+            family,
+            X[mine],
+            y[mine],
+            cut(weight, mine),
+            cut(offset, mine),
+            classes=classes,
+        )
+        for name, mine in rows.items()
+    ]
+
+
+def survival_response(y: Any) -> Array:
+    """(time, event) from scikit-survival's structured array, a DataFrame, or two columns."""
+    if hasattr(y, "columns") and hasattr(y, "to_numpy"):
+        names = [str(c).lower() for c in y.columns]
+        pairs = dict(zip(names, (y[c].to_numpy() for c in y.columns), strict=True))
+        return _time_and_event(list(pairs.items()))
+    array = np.asarray(y)
+    if array.dtype.names:
+        return _time_and_event([(str(name), array[name]) for name in array.dtype.names])
+    if array.ndim == 2 and array.shape[1] == 2:
+        return _checked_times(array[:, 0].astype(float), array[:, 1])
+    raise CompositeFLError(
+        "y must be a structured array with an event (bool) and a time, as scikit-survival's "
+        f"Surv.from_arrays makes it, or two columns, time and event; it has shape {array.shape}"
+    )
+
+
+def _time_and_event(fields: list[tuple[str, Array]]) -> Array:
+    if len(fields) != 2:
+        raise CompositeFLError(f"y has {len(fields)} fields; it must have two, event and time")
+    flags = [i for i, (_, values) in enumerate(fields) if values.dtype.kind == "b"]
+    if not flags:
+        flags = [i for i, (name, _) in enumerate(fields) if "event" in name or "status" in name]
+    if len(flags) != 1:
+        raise CompositeFLError("y must have one field of type bool, the event, and one of times")
+    event, time = fields[flags[0]][1], fields[1 - flags[0]][1]
+    return _checked_times(time.astype(float), event)
+
+
+def _checked_times(time: Array, event: Array) -> Array:
+    if not np.isfinite(time).all() or (time < 0).any():
+        raise CompositeFLError("y has times that are negative, infinite or missing")
+    if not np.isin(event, (0, 1)).all():
+        raise CompositeFLError("y has events other than 0 and 1")
+    if not event.any():
+        raise CompositeFLError("y has no event: all times are censored")
+    return np.column_stack([time, event.astype(float)])

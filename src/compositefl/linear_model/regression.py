@@ -1,0 +1,101 @@
+"""Regression: lasso, elastic net, Poisson, gamma and Huber."""
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import RegressorMixin
+
+from compositefl.glm.families import Family, family
+from compositefl.linear_model.base import GeneralizedLinearModel
+
+Array = np.ndarray
+
+
+@dataclass(eq=False, repr=False)
+class Regressor(RegressorMixin, GeneralizedLinearModel):
+    """Predicts the mean of y."""
+
+    def predict(self, X: Any, offset: Any = None) -> Array:
+        """The mean of y for each sample."""
+        return self._family().predict(self._linear_predictor(X, offset))[:, 0]
+
+
+class DevianceScore:
+    """The score of Poisson and gamma models: the share of deviance explained, D^2."""
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
+        """1 - deviance / deviance of the mean alone."""
+        model: Any = self
+        made = model._family()
+        y = np.asarray(y, float)
+        weight = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, float)
+        null = np.log(np.full((len(y), 1), np.average(y, weights=weight)))
+        best = weight @ made.saturated(y)
+        mine = weight @ made.losses(model._linear_predictor(X, offset), y) - best
+        return float(1 - mine / (weight @ made.losses(null, y) - best))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.target_tags.positive_only = True
+        return tags
+
+
+@dataclass(eq=False, repr=False)
+class Lasso(Regressor):
+    """Least squares with an l1 penalty: (1/2) mean of (y - X b)^2 + alpha ||b||_1."""
+
+    alpha: float = 1.0
+
+
+@dataclass(eq=False, repr=False)
+class ElasticNet(Regressor):
+    """Least squares with l1 and squared l2 penalties."""
+
+    alpha: float = 1.0
+    _: KW_ONLY
+    l1_ratio: float = 0.5
+
+
+@dataclass(eq=False, repr=False)
+class PoissonRegressor(DevianceScore, Regressor):
+    """Counts, with the logarithm of their mean linear; exposure enters as offset = ln(exposure)."""
+
+    family_name = "poisson"
+    alpha: float = 1.0
+    _: KW_ONLY
+    l1_ratio: float = 0.0
+
+
+@dataclass(eq=False, repr=False)
+class GammaRegressor(DevianceScore, Regressor):
+    """Positive numbers of a gamma distribution, with the logarithm of their mean linear."""
+
+    family_name = "gamma"
+    alpha: float = 1.0
+    _: KW_ONLY
+    l1_ratio: float = 0.0
+
+
+@dataclass(eq=False, repr=False)
+class HuberRegressor(Regressor):
+    """Regression that outliers move little: squared near zero, linear beyond epsilon * scale_.
+
+    As scikit-learn's, with the mean over samples in place of their sum: its alpha divided by the
+    number of samples is the alpha here.
+
+    Parameters
+    ----------
+    epsilon : residuals above epsilon * scale_ count linearly, > 1.
+    scale : of y; None to estimate it with the coefficients, as scale_.
+    """
+
+    family_name = "huber"
+    alpha: float = 1e-4
+    _: KW_ONLY
+    l1_ratio: float = 0.0
+    epsilon: float = 1.35
+    scale: float | None = None
+
+    def _family(self, classes: int = 2) -> Family:
+        return family("huber", epsilon=self.epsilon, scale=self.scale)

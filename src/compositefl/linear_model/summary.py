@@ -1,0 +1,65 @@
+"""The table of a fitted model: names, coefficients, ratios, and where they exist intervals."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Rows by coefficient. `frame` is the table; printing shows it with a line about the fit."""
+
+    frame: "pd.DataFrame"
+    title: str
+    footnote: str = ""
+
+    @classmethod
+    def of(cls, model: Any, confidence: float = 0.95) -> "Summary":
+        """Of a fitted estimator."""
+        import pandas as pd
+
+        family = model._family(len(getattr(model, "classes_", ())) or 2)
+        b = np.atleast_2d(model.coef_)
+        names = list(model._names)
+        has_intercept = family.intercept and model.fit_intercept
+        intercepts = np.atleast_1d(model.intercept_)
+        rows = []
+        for c in range(len(b)):
+            kind = {"class": str(model.classes_[c])} if len(b) > 1 else {}
+            if has_intercept:
+                rows.append(kind | {"name": "(intercept)", "coefficient": intercepts[c]})
+            rows += [
+                kind | {"name": name, "coefficient": value}
+                for name, value in zip(names, b[c], strict=True)
+            ]
+        frame = pd.DataFrame(rows)
+        if family.ratio:
+            frame[family.ratio] = np.exp(np.clip(frame["coefficient"], -700, 700))
+        found = model._inference
+        if found is not None:
+            frame = pd.concat([frame, found.table(confidence, family.ratio)], axis=1)
+        zeros = int(np.sum(b == 0))
+        title = (
+            f"{type(model).__name__}: {family.name}, {b.size - zeros} of {b.size} coefficients are "
+            f"not zero; {len(model.sites_)} site{'s' * (len(model.sites_) > 1)}, "
+            f"{model.n_iter_} rounds of communication"
+        )
+        note = ""
+        if found is None:
+            note = "Standard errors and intervals: only for fits without a penalty (alpha=0)."
+        return cls(frame, title, note)
+
+    def __str__(self) -> str:
+        text = self.frame.to_string(index=False, float_format=lambda v: f"{v:.6g}")
+        return "\n".join(
+            part for part in (self.title, "", text, self.footnote) if part or part == ""
+        )
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return f"<p>{self.title}</p>{self.frame.to_html(index=False)}<p>{self.footnote}</p>"

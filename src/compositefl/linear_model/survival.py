@@ -1,0 +1,49 @@
+"""Proportional hazards, with every site as a stratum."""
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+
+from compositefl.glm.survival import concordance
+from compositefl.linear_model import inputs
+from compositefl.linear_model.base import GeneralizedLinearModel
+
+Array = np.ndarray
+
+
+@dataclass(eq=False, repr=False)
+class SurvivalModel(GeneralizedLinearModel):
+    """Cox's model with Breslow's ties; each site has a baseline hazard of its own.
+
+    y is a structured array with the event (bool) and the time, as scikit-survival has it, or two
+    columns, time and event. fit_intercept counts for nothing: the model has no intercept.
+    """
+
+    family_name = "cox"
+
+    def _response(self, y: Any) -> tuple[Array, int]:
+        return inputs.survival_response(y), 2
+
+    def _check_response(self, made: Any, y: Array, rows: dict[str, Array]) -> None:
+        """Times are checked already."""
+
+    def predict(self, X: Any) -> Array:
+        """The risk score: the logarithm of the hazard ratio to a sample of zeros."""
+        return self._linear_predictor(X)[:, 0]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Harrell's concordance index."""
+        time, event = inputs.survival_response(y).T
+        weight = inputs.per_sample("sample_weight", sample_weight, len(time))
+        concordant, comparable = concordance(time, event, self.predict(X), weight)
+        return float(concordant / comparable)
+
+
+@dataclass(eq=False, repr=False)
+class CoxRegression(SurvivalModel):
+    """Proportional hazards at one alpha; by default without a penalty."""
+
+    alpha: float = 0.0
+    _: KW_ONLY
+    l1_ratio: float = 1.0

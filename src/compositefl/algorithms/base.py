@@ -13,6 +13,15 @@ from compositefl.core.errors import (
     require_positive,
 )
 from compositefl.core.trees import tree_bytes
+from compositefl.core.types import (
+    Broadcast,
+    ClientState,
+    LocalState,
+    Number,
+    PyTree,
+    ServerState,
+    Upload,
+)
 from compositefl.core.vector import Vector
 from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.elementary import Zero
@@ -86,35 +95,35 @@ class Algorithm:
             "dtype='float64' keeps them"
         ]
 
-    def prox(self, z: Vector, t: Any) -> Vector:
+    def prox(self, z: Vector, t: Number) -> Vector:
         """prox_t(z) of the regulariser."""
         return Vector(self.regularizer.prox(z.tree, t))
 
     @property
-    def steps(self) -> Any:
+    def steps(self) -> Number:
         """Gradient steps that a client takes in one round."""
         return 1
 
-    def draw_steps(self, key: Any) -> Any:
+    def draw_steps(self, key: jax.Array) -> Number:
         """The number of steps of this round, the same for all clients; may be random."""
         return self.steps
 
-    def init_server(self, x0: Vector) -> Any:
+    def init_server(self, x0: Vector) -> ServerState:
         raise NotImplementedError
 
-    def init_client(self, x0: Vector) -> Any:
+    def init_client(self, x0: Vector) -> ClientState:
         """One client's private state before its first round."""
         return ()
 
-    def broadcast(self, server: Any) -> Any:
+    def broadcast(self, server: ServerState) -> Broadcast:
         """What goes down the wire to every client of the round."""
         raise NotImplementedError
 
-    def anchor(self, message: Any) -> Vector:
+    def anchor(self, message: Broadcast) -> Vector:
         """The point of the full gradients that `needs` names."""
         raise NotImplementedError
 
-    def begin(self, message: Any, client: Any) -> Any:
+    def begin(self, message: Broadcast, client: ClientState) -> LocalState:
         """The client's local state at the start of a round.
 
         Keyword arguments that a class may ask for in `needs`: "key", a random key of its own;
@@ -126,29 +135,29 @@ class Algorithm:
         """
         raise NotImplementedError
 
-    def query(self, local: Any, l: Any) -> Any:
+    def query(self, local: LocalState, l: Number) -> PyTree:
         """The point where the l-th gradient of the round is wanted, or a tuple of points.
 
         All points of one step are answered on the same minibatch.
         """
         raise NotImplementedError
 
-    def step(self, local: Any, gradient: Any, l: Any) -> Any:
+    def step(self, local: LocalState, gradient: PyTree, l: Number) -> LocalState:
         """The local state after the l-th local step; `gradient` is shaped like the query."""
         raise NotImplementedError
 
-    def finished(self, local: Any) -> Any:
+    def finished(self, local: LocalState) -> Any:
         """Whether the client may stop before its last step, for a class that `stops_early`."""
         raise NotImplementedError
 
-    def finish(self, local: Any, steps: Any) -> tuple[Any, Any]:
+    def finish(self, local: LocalState, steps: Number) -> tuple[Upload, ClientState]:
         """(upload, new private state) after `steps` local steps.
 
         The new state becomes valid only when the server has accepted the upload.
         """
         raise NotImplementedError
 
-    def state_after(self, message: Any, client: Any, sent: Any) -> Any:
+    def state_after(self, message: Broadcast, client: ClientState, sent: Upload) -> ClientState:
         """The private state that belongs to an upload other than the one of `finish`.
 
         For a class that `allows_noise` and has private states: the server knows only what was sent,
@@ -156,7 +165,9 @@ class Algorithm:
         """
         raise NotImplementedError
 
-    def update(self, server: Any, mean_upload: Any, participation: Any) -> Any:
+    def update(
+        self, server: ServerState, mean_upload: Upload, participation: Number
+    ) -> ServerState:
         """The server's new state.
 
         `mean_upload` is the weighted mean over the uploads that arrived and `participation` the
@@ -164,23 +175,25 @@ class Algorithm:
         """
         raise NotImplementedError
 
-    def model(self, server: Any) -> Vector:
+    def model(self, server: ServerState) -> Vector:
         """The model for the user: a point that comes out of a prox."""
         raise NotImplementedError
 
-    def normal_map_point(self, server: Any) -> tuple[Vector, Any] | None:
+    def normal_map_point(self, server: ServerState) -> tuple[Vector, Number] | None:
         """(z, gamma) with model(server) = prox_gamma(z), for a method that iterates on such a z.
 
         The history's normal map is then the method's own, F_nor(z) = grad f(x) + (z - x)/gamma.
         """
         return None
 
-    def upload_bytes(self, upload: Any) -> int:
+    def upload_bytes(self, upload: Upload) -> int:
         """Bytes of an upload on the wire; less than its arrays hold if it is compressed."""
         return tree_bytes(upload)
 
 
-def overshoot_of_zeros(name: str, step: Any, gamma: Any, regularizer: Regularizer) -> list[str]:
+def overshoot_of_zeros(
+    name: str, step: Number, gamma: Number, regularizer: Regularizer
+) -> list[str]:
     """A caution where the step of a normal-map method exceeds gamma.
 
     On coordinates that the prox sets to zero x stands still, and the distance of z to its fixed
@@ -216,11 +229,11 @@ class FederatedAlgorithm(Algorithm):
             require_positive(local_lr=self.local_lr)
 
     @property
-    def steps(self) -> Any:
+    def steps(self) -> Number:
         return self.local_steps
 
     @property
-    def eta_hat(self) -> Any:
+    def eta_hat(self) -> Number:
         """Effective step of one round, eta_hat = eta_a * eta_s * Q."""
         return self.local_lr * self.server_lr * self.local_steps
 
@@ -265,7 +278,7 @@ class CompositeVariants(Algorithm):
         return ""
 
     @property
-    def eta_hat(self) -> Any:
+    def eta_hat(self) -> Number:
         """Effective step of one round."""
         raise NotImplementedError
 
@@ -307,9 +320,9 @@ class AveragingAlgorithm(CompositeVariants):
             require_positive(local_lr=self.local_lr)
 
     @property
-    def steps(self) -> Any:
+    def steps(self) -> Number:
         return self.local_steps
 
     @property
-    def eta_hat(self) -> Any:
+    def eta_hat(self) -> Number:
         return self.local_lr * self.local_steps

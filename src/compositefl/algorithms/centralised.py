@@ -5,11 +5,12 @@ server takes the step.
 """
 
 from dataclasses import KW_ONLY
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compositefl.algorithms.base import Algorithm, overshoot_of_zeros
 from compositefl.core.component import component
 from compositefl.core.errors import require_positive
+from compositefl.core.types import ClientState, Number, ServerState
 from compositefl.core.vector import Vector
 
 
@@ -37,29 +38,32 @@ class ProxSGD(Algorithm):
     def check(self) -> None:
         self.regularizer.check_prox("lr", self.lr)
 
-    def init_server(self, x0: Vector) -> Any:
+    def init_server(self, x0: Vector) -> ServerState:
         return x0
 
-    def broadcast(self, server: Any) -> Vector:
+    def broadcast(self, server: ServerState) -> Vector:
         return self.model(server)
 
-    def begin(self, message: Vector, client: Any) -> Local:
+    def begin(self, message: Vector, client: ClientState) -> Local:
         return Local(message, message.zeros())
 
-    def query(self, local: Local, l: Any) -> Vector:
+    def query(self, local: Local, l: Number) -> Vector:
         return local.x
 
-    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+    def step(self, local: Local, gradient: Vector, l: Number) -> Local:
         return local._replace(gradient=gradient)
 
-    def finish(self, local: Local, steps: Any) -> tuple[Vector, Any]:
+    def finish(self, local: Local, steps: Number) -> tuple[Vector, ClientState]:
         return local.gradient, ()
 
-    def update(self, server: Any, mean_upload: Vector, participation: Any) -> Any:
+    def update(
+        self, server: ServerState, mean_upload: Vector, participation: Number
+    ) -> ServerState:
         return self.prox(server - self.lr * mean_upload, self.lr)
 
-    def model(self, server: Any) -> Vector:
-        return server
+    def model(self, server: ServerState) -> Vector:
+        x: Vector = server
+        return x
 
 
 @component
@@ -99,7 +103,7 @@ class NormSGD(ProxSGD):
         return NormalMapState(x0, self.prox(x0, self.gamma))
 
     def update(
-        self, server: NormalMapState, mean_upload: Vector, participation: Any
+        self, server: NormalMapState, mean_upload: Vector, participation: Number
     ) -> NormalMapState:
         z = server.z - self.lr * (mean_upload + (server.z - server.x) / self.gamma)
         return NormalMapState(z, self.prox(z, self.gamma))
@@ -107,5 +111,5 @@ class NormSGD(ProxSGD):
     def model(self, server: NormalMapState) -> Vector:
         return server.x
 
-    def normal_map_point(self, server: NormalMapState) -> tuple[Vector, Any]:
+    def normal_map_point(self, server: NormalMapState) -> tuple[Vector, Number]:
         return server.z, self.gamma

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from compositefl.core.types import Number
 from compositefl.core.vector import Vector, squared_norm
 
 
@@ -46,7 +47,7 @@ def begin_solve(x: Vector) -> Solve:
     return Solve(x, x, number, x.zeros(), x, number + jnp.inf, number - jnp.inf)
 
 
-def improve(solve: Solve, loss: Any, gradient: Vector, nu: Any, m: Any, first: Any) -> Solve:
+def improve(solve: Solve, loss: Any, gradient: Vector, nu: Number, m: Any, first: Any) -> Solve:
     """Take up loss and subgradient at `solve.u`; `first` marks the first evaluation."""
     x, u = solve.centre, solve.u
     d = u - x

@@ -72,12 +72,13 @@ class _Sparse(Compressor):
     def __call__(self, v: Vector, key: jax.Array) -> Vector:
         flat, unravel = ravel_pytree(v)
         kept = self.indices(flat, key)
-        return unravel(jnp.zeros_like(flat).at[kept].set(flat[kept]))
+        sparse: Vector = unravel(jnp.zeros_like(flat).at[kept].set(flat[kept]))
+        return sparse
 
     def message_bytes(self, v: Vector) -> int:
         """k values, in the widest type of the leaves, and k indices."""
         leaves = jax.tree.leaves(v)
-        value = max(a.dtype.itemsize for a in leaves)
+        value = max(int(a.dtype.itemsize) for a in leaves)
         return self.count(sum(a.size for a in leaves)) * (value + INDEX_BYTES)
 
 

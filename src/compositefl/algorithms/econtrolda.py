@@ -10,6 +10,7 @@ from compositefl.algorithms.base import Algorithm
 from compositefl.algorithms.compressors import Compressor, parse
 from compositefl.core.component import component, static
 from compositefl.core.errors import CompositeFLError, require_positive, require_share
+from compositefl.core.types import Number
 from compositefl.core.vector import Vector
 
 
@@ -107,19 +108,19 @@ class EControlDA(Algorithm):
     def begin(self, message: Vector, client: Client, *, key: jax.Array) -> Local:  # type: ignore[override]
         return Local(message, message.zeros(), client, key)
 
-    def query(self, local: Local, l: Any) -> Vector:
+    def query(self, local: Local, l: Number) -> Vector:
         return local.x
 
-    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+    def step(self, local: Local, gradient: Vector, l: Number) -> Local:
         return local._replace(gradient=gradient)
 
-    def finish(self, local: Local, steps: Any) -> tuple[Vector, Client]:
+    def finish(self, local: Local, steps: Number) -> tuple[Vector, Client]:
         g, (h, error) = local.gradient, local.client
         delta = self.compress(g - h + self.gain(g) * error, local.key)
         h = h + delta
         return delta, Client(h, error + g - h)
 
-    def update(self, server: Server, mean_upload: Vector, participation: Any) -> Server:
+    def update(self, server: Server, mean_upload: Vector, participation: Number) -> Server:
         h = server.h + mean_upload
         total = server.total + h
         rounds = server.round + 1

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.component import component, static
 from compositefl.core.errors import require_integer, require_positive
+from compositefl.core.types import Array, ClientState, Number
 from compositefl.core.vector import Vector
 
 
@@ -23,7 +24,7 @@ class State(NamedTuple):
 
     sums: Sums
     w: Vector
-    count: Any  # N, the number of gradients in G
+    count: Array  # N, the number of gradients in G
 
 
 @component
@@ -63,14 +64,14 @@ class FastFedDA(Algorithm):
         self.regularizer.check_prox("2/strong_convexity", 2.0 / self.strong_convexity)
 
     @property
-    def steps(self) -> Any:
+    def steps(self) -> Number:
         return self.local_steps
 
     @property
     def mu_s(self) -> Any:
         return 0.5 * self.strong_convexity
 
-    def argmin(self, sums: Sums, count: Any) -> Vector:
+    def argmin(self, sums: Sums, count: Number) -> Vector:
         """The argmin above, a prox with parameter N / (mu_s N + Gam)."""
         curvature = self.mu_s * count + self.proximity
         return self.prox((sums.pull - sums.gradients) / curvature, count / curvature)
@@ -81,24 +82,24 @@ class FastFedDA(Algorithm):
     def broadcast(self, server: State) -> State:
         return server
 
-    def begin(self, message: State, client: Any) -> State:
+    def begin(self, message: State, client: ClientState) -> State:
         return message
 
-    def query(self, local: State, l: Any) -> Vector:
+    def query(self, local: State, l: Number) -> Vector:
         return local.w
 
-    def step(self, local: State, gradient: Vector, l: Any) -> State:
+    def step(self, local: State, gradient: Vector, l: Number) -> State:
         sums = Sums(local.sums.gradients + gradient, local.sums.pull + self.mu_s * local.w)
         count = local.count + 1
         return State(sums, self.argmin(sums, count), count)
 
-    def finish(self, local: State, steps: Any) -> tuple[Sums, Any]:
+    def finish(self, local: State, steps: Number) -> tuple[Sums, ClientState]:
         sums = local.sums
         if self.as_in_code:
             sums = sums._replace(pull=sums.pull + self.mu_s * local.w)
         return sums, ()
 
-    def update(self, server: State, mean_upload: Sums, participation: Any) -> State:
+    def update(self, server: State, mean_upload: Sums, participation: Number) -> State:
         count = server.count + self.local_steps
         return State(mean_upload, self.argmin(mean_upload, count), count)
 

@@ -4,11 +4,12 @@ Not the method of the same name of Gong, Li and Freris (ICDE 2022).
 """
 
 from dataclasses import KW_ONLY
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.component import component
 from compositefl.core.errors import require_integer, require_positive
+from compositefl.core.types import Number
 from compositefl.core.vector import Vector
 
 
@@ -67,7 +68,7 @@ class FedADMM(Algorithm):
         self.regularizer.check_prox("eta", self.eta)
 
     @property
-    def steps(self) -> Any:
+    def steps(self) -> Number:
         return self.local_steps
 
     def xhat(self, client: Client) -> Vector:
@@ -85,18 +86,18 @@ class FedADMM(Algorithm):
     def begin(self, message: Vector, client: Client) -> Local:
         return Local(client.x, message, client)
 
-    def query(self, local: Local, l: Any) -> Vector:
+    def query(self, local: Local, l: Number) -> Vector:
         return local.x
 
-    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+    def step(self, local: Local, gradient: Vector, l: Number) -> Local:
         pull = local.client.z + (local.x - local.xbar) / self.eta
         return local._replace(x=local.x - self.local_lr * (gradient + pull))
 
-    def finish(self, local: Local, steps: Any) -> tuple[Vector, Client]:
+    def finish(self, local: Local, steps: Number) -> tuple[Vector, Client]:
         new = Client(local.client.z + (local.x - local.xbar) / self.eta, local.x)
         return self.xhat(new) - self.xhat(local.client), new
 
-    def update(self, server: Server, mean_upload: Vector, participation: Any) -> Server:
+    def update(self, server: Server, mean_upload: Vector, participation: Number) -> Server:
         xtilde = server.xtilde + participation * mean_upload
         return Server(xtilde, self.prox(xtilde, self.eta))
 

@@ -1,9 +1,10 @@
 """FedAvg: local SGD and averaging (McMahan et al. 2017)."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compositefl.algorithms.base import SmoothAlgorithm
 from compositefl.core.component import component
+from compositefl.core.types import ClientState, Number
 from compositefl.core.vector import Vector
 
 
@@ -33,19 +34,19 @@ class FedAvg(SmoothAlgorithm):
     def broadcast(self, server: Vector) -> Vector:
         return server
 
-    def begin(self, message: Vector, client: Any) -> Local:
+    def begin(self, message: Vector, client: ClientState) -> Local:
         return Local(message, message)
 
-    def query(self, local: Local, l: Any) -> Vector:
+    def query(self, local: Local, l: Number) -> Vector:
         return local.x
 
-    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+    def step(self, local: Local, gradient: Vector, l: Number) -> Local:
         return local._replace(x=local.x - self.local_lr * self.total_gradient(gradient, local.x))
 
-    def finish(self, local: Local, steps: Any) -> tuple[Vector, Any]:
+    def finish(self, local: Local, steps: Number) -> tuple[Vector, ClientState]:
         return local.x - local.start, ()
 
-    def update(self, server: Vector, mean_upload: Vector, participation: Any) -> Vector:
+    def update(self, server: Vector, mean_upload: Vector, participation: Number) -> Vector:
         return self.server_prox(server + self.server_lr * mean_upload)
 
     def model(self, server: Vector) -> Vector:

@@ -4,11 +4,12 @@ Not the FedAvgM of Hsu, Qi and Brown (2019), where only the server has momentum.
 """
 
 from dataclasses import KW_ONLY
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compositefl.algorithms.base import SmoothAlgorithm
 from compositefl.core.component import component
 from compositefl.core.errors import require_share
+from compositefl.core.types import ClientState, Number
 from compositefl.core.vector import Vector
 
 
@@ -55,21 +56,21 @@ class FedAvgM(SmoothAlgorithm):
     def broadcast(self, server: State) -> State:
         return server
 
-    def begin(self, message: State, client: Any) -> Local:
+    def begin(self, message: State, client: ClientState) -> Local:
         return Local(message.x, message)
 
-    def query(self, local: Local, l: Any) -> Vector:
+    def query(self, local: Local, l: Number) -> Vector:
         return local.x
 
-    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+    def step(self, local: Local, gradient: Vector, l: Number) -> Local:
         b = self.gradient_weight
         direction = b * self.total_gradient(gradient, local.x) + (1.0 - b) * local.start.d
         return local._replace(x=local.x - self.local_lr * direction)
 
-    def finish(self, local: Local, steps: Any) -> tuple[Vector, Any]:
+    def finish(self, local: Local, steps: Number) -> tuple[Vector, ClientState]:
         return (local.start.x - local.x) / (self.local_lr * steps), ()
 
-    def update(self, server: State, mean_upload: Vector, participation: Any) -> State:
+    def update(self, server: State, mean_upload: Vector, participation: Number) -> State:
         return State(self.server_prox(server.x - self.eta_hat * mean_upload), mean_upload)
 
     def model(self, server: State) -> Vector:

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 
 from compositefl.algorithms.base import FederatedAlgorithm
 from compositefl.core.component import component
+from compositefl.core.types import Broadcast, ClientState, Number, ServerState
 from compositefl.core.vector import Vector
 
 
@@ -50,7 +51,7 @@ class FedCanon(FederatedAlgorithm):
     def check(self) -> None:
         self.regularizer.check_prox("eta_hat = local_lr*server_lr*local_steps", self.eta_hat)
 
-    def init_server(self, x0: Vector) -> Any:
+    def init_server(self, x0: Vector) -> ServerState:
         return State(x0, x0.zeros())
 
     def init_client(self, x0: Vector) -> Any:
@@ -59,20 +60,20 @@ class FedCanon(FederatedAlgorithm):
     def broadcast(self, server: State) -> Any:
         return server
 
-    def begin(self, message: Any, client: Any) -> Local:
+    def begin(self, message: Broadcast, client: ClientState) -> Local:
         return Local(message.x, message.x, message.v - client.h)
 
-    def query(self, local: Local, l: Any) -> Vector:
+    def query(self, local: Local, l: Number) -> Vector:
         return local.z
 
-    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+    def step(self, local: Local, gradient: Vector, l: Number) -> Local:
         return local._replace(z=local.z - self.local_lr * (gradient + local.c))
 
-    def finish(self, local: Local, steps: Any) -> tuple[Vector, Any]:
+    def finish(self, local: Local, steps: Number) -> tuple[Vector, ClientState]:
         v = (local.x - local.z) / (self.local_lr * steps)
         return v, Client(v - local.c)
 
-    def update(self, server: State, mean_upload: Vector, participation: Any) -> State:
+    def update(self, server: State, mean_upload: Vector, participation: Number) -> State:
         x = self.prox(server.x - self.eta_hat * mean_upload, self.eta_hat)
         # v_i - v = (new h_i) - (old h_i): with everyone taking part v becomes the mean upload.
         return State(x, server.v + participation * (mean_upload - server.v))
@@ -110,10 +111,10 @@ class FedCanonII(FedCanon):
         x = client.x.map(lambda old, new: jnp.where(client.started, new, old), stepped)
         return Local(x, x, message - client.h)
 
-    def finish(self, local: Local, steps: Any) -> tuple[Vector, ClientII]:
+    def finish(self, local: Local, steps: Number) -> tuple[Vector, ClientII]:
         v, client = super().finish(local, steps)
         return v, ClientII(local.x, client.h, jnp.asarray(True))
 
-    def update(self, server: State, mean_upload: Vector, participation: Any) -> State:
+    def update(self, server: State, mean_upload: Vector, participation: Number) -> State:
         # v to the last bit: server and clients step along it, and their copies of x must not part.
         return State(super().update(server, mean_upload, participation).x, mean_upload)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from compositefl.algorithms.base import FederatedAlgorithm
 from compositefl.core.component import component
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.types import ClientState, Number
 from compositefl.core.vector import Vector
 
 
@@ -53,19 +54,19 @@ class FedDA(FederatedAlgorithm):
     def broadcast(self, server: State) -> State:
         return server
 
-    def begin(self, message: State, client: Any) -> Local:
+    def begin(self, message: State, client: ClientState) -> Local:
         return Local(message.y, message)
 
-    def query(self, local: Local, l: Any) -> Vector:
+    def query(self, local: Local, l: Number) -> Vector:
         return self.prox(local.y, local.start.elapsed + l * self.local_lr)
 
-    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+    def step(self, local: Local, gradient: Vector, l: Number) -> Local:
         return local._replace(y=local.y - self.local_lr * gradient)
 
-    def finish(self, local: Local, steps: Any) -> tuple[Vector, Any]:
+    def finish(self, local: Local, steps: Number) -> tuple[Vector, ClientState]:
         return local.y - local.start.y, ()
 
-    def update(self, server: State, mean_upload: Vector, participation: Any) -> State:
+    def update(self, server: State, mean_upload: Vector, participation: Number) -> State:
         return State(server.y + self.server_lr * mean_upload, server.elapsed + self.eta_hat)
 
     def model(self, server: State) -> Vector:

@@ -1,11 +1,12 @@
 """FedDC: local drift decoupling and correction (Gao et al., CVPR 2022)."""
 
 from dataclasses import KW_ONLY
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compositefl.algorithms.base import AveragingAlgorithm
 from compositefl.core.component import component, static
 from compositefl.core.errors import require_nonnegative, require_positive
+from compositefl.core.types import Number
 from compositefl.core.vector import Vector
 
 
@@ -76,7 +77,7 @@ class FedDC(AveragingAlgorithm):
         return not self.drift
 
     @property
-    def eta_hat(self) -> Any:
+    def eta_hat(self) -> Number:
         return 1 / self.mu if self.drift else super().eta_hat
 
     def init_server(self, x0: Vector) -> Server:
@@ -91,21 +92,21 @@ class FedDC(AveragingAlgorithm):
     def begin(self, message: Message, client: Client) -> Local:
         return Local(message.x, message, client)
 
-    def query(self, local: Local, l: Any) -> Vector:
+    def query(self, local: Local, l: Number) -> Vector:
         return local.x
 
-    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+    def step(self, local: Local, gradient: Vector, l: Number) -> Local:
         x, start, own = local
         gradient = self.total_gradient(gradient, x) + self.mu * (x + own.h - start.x)
         return local._replace(x=x - self.local_lr * (gradient + start.s - own.s))
 
-    def finish(self, local: Local, steps: Any) -> tuple[Upload, Client]:
+    def finish(self, local: Local, steps: Number) -> tuple[Upload, Client]:
         x, start, own = local
         dx = x - start.x
         ds = -(start.s) - dx / (self.local_lr * steps)
         return Upload(dx, ds), Client(own.s + ds, own.h + dx if self.drift else own.h)
 
-    def update(self, server: Server, mean_upload: Upload, participation: Any) -> Server:
+    def update(self, server: Server, mean_upload: Upload, participation: Number) -> Server:
         dx, ds = mean_upload
         h = server.h + participation * dx if self.drift else server.h
         return Server(self.server_prox(server.x + dx + h), server.s + participation * ds, h)

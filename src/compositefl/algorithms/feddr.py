@@ -1,11 +1,12 @@
 """FedDR: randomised Douglas-Rachford splitting (Tran Dinh, Pham, Phan, Nguyen 2021)."""
 
 from dataclasses import KW_ONLY
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.component import component
 from compositefl.core.errors import CompositeFLError, is_concrete, require_integer, require_positive
+from compositefl.core.types import Number
 from compositefl.core.vector import Vector
 
 
@@ -73,7 +74,7 @@ class FedDR(Algorithm):
         self.regularizer.check_prox("eta", self.eta)
 
     @property
-    def steps(self) -> Any:
+    def steps(self) -> Number:
         return self.local_steps
 
     def init_server(self, x0: Vector) -> Server:
@@ -89,18 +90,18 @@ class FedDR(Algorithm):
         y = client.y + self.relaxation * (message - client.x)
         return Local(client.x, y, client.xhat)
 
-    def query(self, local: Local, l: Any) -> Vector:
+    def query(self, local: Local, l: Number) -> Vector:
         return local.x
 
-    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+    def step(self, local: Local, gradient: Vector, l: Number) -> Local:
         x = local.x - self.local_lr * (gradient + (local.x - local.y) / self.eta)
         return local._replace(x=x)
 
-    def finish(self, local: Local, steps: Any) -> tuple[Vector, Client]:
+    def finish(self, local: Local, steps: Number) -> tuple[Vector, Client]:
         client = Client(local.y, local.x)
         return client.xhat - local.xhat, client
 
-    def update(self, server: Server, mean_upload: Vector, participation: Any) -> Server:
+    def update(self, server: Server, mean_upload: Vector, participation: Number) -> Server:
         xtilde = server.xtilde + participation * mean_upload
         return Server(xtilde, self.prox(xtilde, self.eta))
 

@@ -1,11 +1,12 @@
 """FedDyn: dynamic regularisation (Acar et al., ICLR 2021)."""
 
 from dataclasses import KW_ONLY
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compositefl.algorithms.base import AveragingAlgorithm
 from compositefl.core.component import component
 from compositefl.core.errors import require_positive
+from compositefl.core.types import Number
 from compositefl.core.vector import Vector
 
 
@@ -52,7 +53,7 @@ class FedDyn(AveragingAlgorithm):
         require_positive(mu=self.mu)
 
     @property
-    def eta_hat(self) -> Any:
+    def eta_hat(self) -> Number:
         return 1 / self.mu
 
     def init_server(self, x0: Vector) -> Server:
@@ -67,19 +68,19 @@ class FedDyn(AveragingAlgorithm):
     def begin(self, message: Vector, client: Client) -> Local:
         return Local(message, message, client.q)
 
-    def query(self, local: Local, l: Any) -> Vector:
+    def query(self, local: Local, l: Number) -> Vector:
         return local.x
 
-    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+    def step(self, local: Local, gradient: Vector, l: Number) -> Local:
         gradient = self.total_gradient(gradient, local.x)
         gradient = gradient - local.q + self.mu * (local.x - local.start)
         return local._replace(x=local.x - self.local_lr * gradient)
 
-    def finish(self, local: Local, steps: Any) -> tuple[Vector, Client]:
+    def finish(self, local: Local, steps: Number) -> tuple[Vector, Client]:
         dx = local.x - local.start
         return dx, Client(local.q - self.mu * dx)
 
-    def update(self, server: Server, mean_upload: Vector, participation: Any) -> Server:
+    def update(self, server: Server, mean_upload: Vector, participation: Number) -> Server:
         h = server.h - self.mu * participation * mean_upload
         return Server(self.server_prox(server.x + mean_upload - h / self.mu), h)
 

@@ -1,11 +1,12 @@
 """FedMiD: federated mirror descent, Euclidean (Yuan, Zaheer, Reddi 2021)."""
 
 from dataclasses import KW_ONLY
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compositefl.algorithms.base import FederatedAlgorithm
 from compositefl.core.component import component, static
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.types import ClientState, Number
 from compositefl.core.vector import Vector
 
 
@@ -47,20 +48,20 @@ class FedMiD(FederatedAlgorithm):
     def broadcast(self, server: Vector) -> Vector:
         return server
 
-    def begin(self, message: Vector, client: Any) -> Local:
+    def begin(self, message: Vector, client: ClientState) -> Local:
         return Local(message, message)
 
-    def query(self, local: Local, l: Any) -> Vector:
+    def query(self, local: Local, l: Number) -> Vector:
         return local.x
 
-    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+    def step(self, local: Local, gradient: Vector, l: Number) -> Local:
         x = local.x - self.local_lr * gradient
         return local._replace(x=x if self.prox_at == "server" else self.prox(x, self.local_lr))
 
-    def finish(self, local: Local, steps: Any) -> tuple[Vector, Any]:
+    def finish(self, local: Local, steps: Number) -> tuple[Vector, ClientState]:
         return local.x - local.start, ()
 
-    def update(self, server: Vector, mean_upload: Vector, participation: Any) -> Vector:
+    def update(self, server: Vector, mean_upload: Vector, participation: Number) -> Vector:
         return self.prox(server + self.server_lr * mean_upload, self.eta_hat)
 
     def model(self, server: Vector) -> Vector:

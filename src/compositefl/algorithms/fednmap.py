@@ -10,10 +10,11 @@ so that a client needs no prox for it. With everyone taking part this is Algorit
 """
 
 from dataclasses import KW_ONLY
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compositefl.algorithms.base import FederatedAlgorithm, overshoot_of_zeros, wants_theory
 from compositefl.core.component import component
+from compositefl.core.types import Number
 from compositefl.core.vector import Vector
 
 
@@ -84,22 +85,22 @@ class FedNMap(FederatedAlgorithm):
     def begin(self, message: Message, client: Client) -> Local:
         return Local(message.z, message, client.h)
 
-    def query(self, local: Local, l: Any) -> Vector:
+    def query(self, local: Local, l: Number) -> Vector:
         return self.prox(local.z, self.gamma)  # line 12
 
-    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+    def step(self, local: Local, gradient: Vector, l: Number) -> Local:
         # line 14: z <- z - eta_a [g + (z_t - x_t)/gamma + c_i]
         z = local.z - self.local_lr * (gradient + local.start.direction - local.h)
         return local._replace(z=z)
 
-    def finish(self, local: Local, steps: Any) -> tuple[Vector, Client]:
+    def finish(self, local: Local, steps: Number) -> tuple[Vector, Client]:
         y = (local.start.z - local.z) / (self.local_lr * steps)  # line 16
         return y, self.state_after(local.start, Client(local.h), y)
 
     def state_after(self, message: Message, client: Client, sent: Vector) -> Client:
         return Client(sent - message.direction + client.h)
 
-    def update(self, server: Server, mean_upload: Vector, participation: Any) -> Server:
+    def update(self, server: Server, mean_upload: Vector, participation: Number) -> Server:
         # y_i = (new h_i) + direction - (old h_i), so the mean change of the h_i is seen in y.
         change = mean_upload - self.broadcast(server).direction
         z = server.z - self.eta_hat * mean_upload  # line 19
@@ -108,5 +109,5 @@ class FedNMap(FederatedAlgorithm):
     def model(self, server: Server) -> Vector:
         return server.x
 
-    def normal_map_point(self, server: Server) -> tuple[Vector, Any]:
+    def normal_map_point(self, server: Server) -> tuple[Vector, Number]:
         return server.z, self.gamma

@@ -1,7 +1,7 @@
 """FedPD: a primal-dual method that may skip communication (Zhang et al. 2021)."""
 
 from dataclasses import KW_ONLY
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ from compositefl.algorithms.base import AveragingAlgorithm
 from compositefl.algorithms.geometric import geometric
 from compositefl.core.component import component
 from compositefl.core.errors import CompositeFLError, is_concrete, require_positive
+from compositefl.core.types import Number
 from compositefl.core.vector import Vector
 
 
@@ -58,10 +59,10 @@ class FedPD(AveragingAlgorithm):
             raise CompositeFLError(f"skip={self.skip} must be a probability in [0, 1)")
 
     @property
-    def eta_hat(self) -> Any:
+    def eta_hat(self) -> Number:
         return self.eta
 
-    def draw_steps(self, key: Any) -> Any:
+    def draw_steps(self, key: jax.Array) -> Number:
         return self.local_steps * geometric(key, 1 - self.skip)
 
     def init_server(self, x0: Vector) -> Vector:
@@ -76,10 +77,10 @@ class FedPD(AveragingAlgorithm):
     def begin(self, message: Vector, client: Client) -> Local:
         return Local(client.x, client.dual, message)
 
-    def query(self, local: Local, l: Any) -> Vector:
+    def query(self, local: Local, l: Number) -> Vector:
         return local.x
 
-    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+    def step(self, local: Local, gradient: Vector, l: Number) -> Local:
         # The dual step that ends a stage leaves x alone, so it can wait for the next gradient.
         new_stage = (l > 0) & (l % self.local_steps == 0)
         ended = self.end_stage(local)
@@ -92,11 +93,11 @@ class FedPD(AveragingAlgorithm):
         dual = local.dual + (local.x - local.x0) / self.eta
         return Local(local.x, dual, local.x + self.eta * dual)
 
-    def finish(self, local: Local, steps: Any) -> tuple[Vector, Client]:
+    def finish(self, local: Local, steps: Number) -> tuple[Vector, Client]:
         x, dual, x0 = self.end_stage(local)
         return x0, Client(x, dual)
 
-    def update(self, server: Vector, mean_upload: Vector, participation: Any) -> Vector:
+    def update(self, server: Vector, mean_upload: Vector, participation: Number) -> Vector:
         return self.server_prox(mean_upload)
 
     def model(self, server: Vector) -> Vector:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from compositefl.algorithms.base import AveragingAlgorithm, StepSize, wants_theory
 from compositefl.core.component import component
 from compositefl.core.errors import CompositeFLError, is_concrete
+from compositefl.core.types import ClientState, Number
 from compositefl.core.vector import Vector, squared_norm
 
 
@@ -77,7 +78,7 @@ class FedProx(AveragingAlgorithm):
         super().check()
 
     @property
-    def eta_hat(self) -> Any:
+    def eta_hat(self) -> Number:
         return self.eta
 
     def init_server(self, x0: Vector) -> State:
@@ -86,13 +87,13 @@ class FedProx(AveragingAlgorithm):
     def broadcast(self, server: State) -> Vector:
         return server.x
 
-    def begin(self, message: Vector, client: Any) -> Local:
+    def begin(self, message: Vector, client: ClientState) -> Local:
         return Local(message, message, jnp.zeros_like(squared_norm(message)), jnp.asarray(False))
 
-    def query(self, local: Local, l: Any) -> Vector:
+    def query(self, local: Local, l: Number) -> Vector:
         return local.x
 
-    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+    def step(self, local: Local, gradient: Vector, l: Number) -> Local:
         x, start = local.x, local.start
         gradient = self.total_gradient(gradient, x) + (x - start) / self.eta
         now = squared_norm(gradient)
@@ -104,10 +105,10 @@ class FedProx(AveragingAlgorithm):
     def finished(self, local: Local) -> Any:
         return local.solved
 
-    def finish(self, local: Local, steps: Any) -> tuple[Upload, Any]:
+    def finish(self, local: Local, steps: Number) -> tuple[Upload, ClientState]:
         return Upload(local.x - local.start, jnp.where(local.solved, 0.0, 1.0)), ()
 
-    def update(self, server: State, mean_upload: Upload, participation: Any) -> State:
+    def update(self, server: State, mean_upload: Upload, participation: Number) -> State:
         return State(self.server_prox(server.x + mean_upload.dx), mean_upload.unsolved)
 
     def model(self, server: State) -> Vector:

@@ -15,6 +15,7 @@ from compositefl.core.errors import (
     require_nonnegative,
     require_positive,
 )
+from compositefl.core.types import ClientState, Number
 from compositefl.core.vector import Vector
 
 
@@ -22,7 +23,7 @@ class State(NamedTuple):
     """What the server keeps."""
 
     x: Vector
-    gap: Any  # mean certified gap of the last round's clients
+    gap: Number  # mean certified gap of the last round's clients
     unsolved: Any  # share of them that ran out of steps
 
 
@@ -30,7 +31,7 @@ class Upload(NamedTuple):
     """What a client sends back."""
 
     dx: Vector
-    gap: Any
+    gap: Number
     unsolved: Any
 
 
@@ -78,11 +79,11 @@ class FedProxNonsmooth(CompositeVariants):
         return self.weak_convexity + (self.regularizer.rho if inside else 0.0)
 
     @property
-    def eta_hat(self) -> Any:
+    def eta_hat(self) -> Number:
         return self.eta
 
     @property
-    def steps(self) -> Any:
+    def steps(self) -> Number:
         return self.local_steps
 
     def init_server(self, x0: Vector) -> State:
@@ -91,13 +92,13 @@ class FedProxNonsmooth(CompositeVariants):
     def broadcast(self, server: State) -> Vector:
         return server.x
 
-    def begin(self, message: Vector, client: Any) -> Solve:
+    def begin(self, message: Vector, client: ClientState) -> Solve:
         return begin_solve(message)
 
-    def query(self, local: Solve, l: Any) -> Vector:
+    def query(self, local: Solve, l: Number) -> Vector:
         return local.u
 
-    def step(self, local: Solve, gradient: Any, l: Any) -> Solve:
+    def step(self, local: Solve, gradient: Any, l: Number) -> Solve:
         loss, slope = gradient
         if self.composite == "subgradient":
             loss = loss + self.regularizer.value(local.u.tree)
@@ -107,11 +108,11 @@ class FedProxNonsmooth(CompositeVariants):
     def finished(self, local: Solve) -> Any:
         return local.gap <= self.accuracy
 
-    def finish(self, local: Solve, steps: Any) -> tuple[Upload, Any]:
+    def finish(self, local: Solve, steps: Number) -> tuple[Upload, ClientState]:
         unsolved = jnp.where(self.finished(local), 0.0, 1.0)
         return Upload(local.best - local.centre, local.gap, unsolved), ()
 
-    def update(self, server: State, mean_upload: Upload, participation: Any) -> State:
+    def update(self, server: State, mean_upload: Upload, participation: Number) -> State:
         x = self.server_prox(server.x + mean_upload.dx)
         return State(x, mean_upload.gap, mean_upload.unsolved)
 

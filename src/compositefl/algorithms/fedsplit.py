@@ -1,11 +1,12 @@
 """FedSplit: operator splitting (Pathak and Wainwright, NeurIPS 2020)."""
 
 from dataclasses import KW_ONLY
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compositefl.algorithms.base import AveragingAlgorithm
 from compositefl.core.component import component
 from compositefl.core.errors import require_positive
+from compositefl.core.types import Number
 from compositefl.core.vector import Vector
 
 
@@ -45,7 +46,7 @@ class FedSplit(AveragingAlgorithm):
         require_positive(eta=self.eta)
 
     @property
-    def eta_hat(self) -> Any:
+    def eta_hat(self) -> Number:
         return self.eta
 
     def init_server(self, x0: Vector) -> Vector:
@@ -60,19 +61,19 @@ class FedSplit(AveragingAlgorithm):
     def begin(self, message: Vector, client: Client) -> Local:
         return Local(message, message, client.z)
 
-    def query(self, local: Local, l: Any) -> Vector:
+    def query(self, local: Local, l: Number) -> Vector:
         return local.u
 
-    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+    def step(self, local: Local, gradient: Vector, l: Number) -> Local:
         u, x, z = local
         gradient = self.total_gradient(gradient, u) + (u - (2 * x - z)) / self.eta
         return local._replace(u=u - self.local_lr * gradient)
 
-    def finish(self, local: Local, steps: Any) -> tuple[Vector, Client]:
+    def finish(self, local: Local, steps: Number) -> tuple[Vector, Client]:
         z = local.z + 2 * (local.u - local.x)
         return z, Client(z)
 
-    def update(self, server: Vector, mean_upload: Vector, participation: Any) -> Vector:
+    def update(self, server: Vector, mean_upload: Vector, participation: Number) -> Vector:
         return self.server_prox(mean_upload)
 
     def model(self, server: Vector) -> Vector:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 
-def geometric(key: Any, p: Any) -> jax.Array:
+def geometric(key: jax.Array, p: Any) -> jax.Array:
     """The number of tosses up to the first head, heads having probability p in (0, 1].
 
     jax.random.geometric is not safe at p = 1 and at a uniform draw of exactly 0.

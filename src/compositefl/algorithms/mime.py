@@ -9,6 +9,7 @@ from compositefl.algorithms.base import SmoothAlgorithm
 from compositefl.core.component import component, static
 from compositefl.core.errors import unknown_name
 from compositefl.core.trees import tree_bytes
+from compositefl.core.types import ClientState, Number
 from compositefl.core.vector import Vector
 
 
@@ -80,13 +81,13 @@ class Mime(SmoothAlgorithm):
     def anchor(self, message: State) -> Vector:
         return message.x
 
-    def begin(self, message: State, client: Any, **extras: Vector) -> Local:
+    def begin(self, message: State, client: ClientState, **extras: Vector) -> Local:
         return Local(message.x, message, extras["mean_full_gradient"])
 
-    def query(self, local: Local, l: Any) -> Any:
+    def query(self, local: Local, l: Number) -> Any:
         return local.x, local.start.x
 
-    def step(self, local: Local, gradient: Any, l: Any) -> Local:
+    def step(self, local: Local, gradient: Any, l: Number) -> Local:
         here, at_start = gradient
         return self.base_step(local, here - at_start + local.gradient)
 
@@ -95,10 +96,10 @@ class Mime(SmoothAlgorithm):
         direction, _ = self.base.update(gradient, local.start.statistics)
         return local._replace(x=local.x - self.local_lr * direction)
 
-    def finish(self, local: Local, steps: Any) -> tuple[Upload, Any]:
+    def finish(self, local: Local, steps: Number) -> tuple[Upload, ClientState]:
         return Upload(local.x - local.start.x, local.gradient), ()
 
-    def update(self, server: State, mean_upload: Upload, participation: Any) -> State:
+    def update(self, server: State, mean_upload: Upload, participation: Number) -> State:
         gradient = self.total_gradient(mean_upload.gradient, server.x)
         _, statistics = self.base.update(gradient, server.statistics)
         return State(self.server_prox(server.x + self.server_lr * mean_upload.dx), statistics)
@@ -121,13 +122,13 @@ class MimeLite(Mime):
     paper = "Karimireddy et al. (2020), MimeLite"
     needs = frozenset({"full_gradient"})
 
-    def begin(self, message: State, client: Any, **extras: Vector) -> Local:
+    def begin(self, message: State, client: ClientState, **extras: Vector) -> Local:
         return Local(message.x, message, extras["full_gradient"])
 
-    def query(self, local: Local, l: Any) -> Vector:
+    def query(self, local: Local, l: Number) -> Vector:
         return local.x
 
-    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+    def step(self, local: Local, gradient: Vector, l: Number) -> Local:
         return self.base_step(local, gradient)
 
     def upload_bytes(self, upload: Upload) -> int:

@@ -12,6 +12,7 @@ from compositefl.algorithms.quadratic_model import minimize_model, positive_defi
 from compositefl.core.component import component
 from compositefl.core.errors import require_nonnegative
 from compositefl.core.symmetric import from_triangle, to_triangle, triangle_size
+from compositefl.core.types import ClientState, Number
 from compositefl.core.vector import Vector
 
 ACCEPTED = 1e-4  # share of the promised decrease that a trial point must keep
@@ -21,7 +22,7 @@ FIRST = 1e-2  # the damping after the first rejection
 NOISE = 10.0  # rounding errors of a loss, in units of eps
 
 
-class Answer(NamedTuple):
+class Derivatives(NamedTuple):
     """What clients know of f at one point."""
 
     loss: Any
@@ -33,10 +34,10 @@ class Server(NamedTuple):
     """The accepted point, what is known there, and the point that is tried next."""
 
     x: Vector  # the accepted point, out of a prox
-    at_x: Answer
+    at_x: Derivatives
     trial: Vector
     promised: Any  # decrease of psi from x to the trial point, by the quadratic model
-    damping: Any
+    damping: Number
     accepted: Any  # points so far
 
 
@@ -89,7 +90,7 @@ class ProxNewton(Algorithm):
         x = self.prox(x0, 0.0)  # x0 itself, or its projection on a constraint
         flat, _ = ravel_pytree(x)
         zero = jnp.zeros((), flat.dtype)
-        nothing = Answer(zero, x.zeros(), jnp.zeros(triangle_size(flat.size), flat.dtype))
+        nothing = Derivatives(zero, x.zeros(), jnp.zeros(triangle_size(flat.size), flat.dtype))
         return Server(x, nothing, x, zero, zero + self.damping, jnp.int32(0))
 
     def broadcast(self, server: Server) -> Vector:
@@ -99,14 +100,19 @@ class ProxNewton(Algorithm):
         return message
 
     def begin(  # type: ignore[override]
-        self, message: Vector, client: Any, full_loss: Any, full_gradient: Vector, hessian: Any
-    ) -> Answer:
-        return Answer(full_loss, full_gradient, to_triangle(hessian))
+        self,
+        message: Vector,
+        client: ClientState,
+        full_loss: Any,
+        full_gradient: Vector,
+        hessian: Any,
+    ) -> Derivatives:
+        return Derivatives(full_loss, full_gradient, to_triangle(hessian))
 
-    def finish(self, local: Answer, steps: Any) -> tuple[Answer, Any]:
+    def finish(self, local: Derivatives, steps: Number) -> tuple[Derivatives, ClientState]:
         return local, ()
 
-    def update(self, server: Server, mean_upload: Answer, participation: Any) -> Server:
+    def update(self, server: Server, mean_upload: Derivatives, participation: Number) -> Server:
         phi, old, new = self.regularizer.value, server.at_x.loss, mean_upload.loss
         decrease = old - new + phi(server.x.tree) - phi(server.trial.tree)
         finfo = jnp.finfo(new.dtype)
@@ -125,7 +131,7 @@ class ProxNewton(Algorithm):
         trial, promised, damping = self.next_trial(x, at_x, damping)
         return Server(x, at_x, trial, promised, damping, server.accepted + accept)
 
-    def next_trial(self, x: Vector, at_x: Answer, damping: Any) -> tuple[Vector, Any, Any]:
+    def next_trial(self, x: Vector, at_x: Derivatives, damping: Number) -> tuple[Vector, Any, Any]:
         """The minimiser of the damped model at x, the decrease it promises, and its damping."""
         H, phi = from_triangle(at_x.hessian), self.regularizer
         B, damping = positive_definite(H, damping)

@@ -1,7 +1,7 @@
 """ProxSkip: a proximal gradient method that skips most proxes (Mishchenko et al., ICML 2022)."""
 
 from dataclasses import KW_ONLY
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.component import component
 from compositefl.core.errors import require_positive, require_share
+from compositefl.core.types import ClientState, Number
 from compositefl.core.vector import Vector
 
 
@@ -25,14 +26,14 @@ class Local(NamedTuple):
 
     x: Vector
     gradient: Vector
-    coin: Any
+    coin: Number
 
 
 class Upload(NamedTuple):
     """What a client sends back."""
 
     gradient: Vector
-    coin: Any
+    coin: Number
 
 
 @component
@@ -75,20 +76,20 @@ class ProxSkip(Algorithm):
     def broadcast(self, server: Server) -> Vector:
         return server.x
 
-    def begin(self, message: Vector, client: Any, *, shared_key: jax.Array) -> Local:  # type: ignore[override]
+    def begin(self, message: Vector, client: ClientState, *, shared_key: jax.Array) -> Local:  # type: ignore[override]
         coin = jax.random.uniform(shared_key, dtype=jnp.float32) < self.prox_probability
         return Local(message, message.zeros(), coin.astype(jnp.float32))
 
-    def query(self, local: Local, l: Any) -> Vector:
+    def query(self, local: Local, l: Number) -> Vector:
         return local.x
 
-    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+    def step(self, local: Local, gradient: Vector, l: Number) -> Local:
         return local._replace(gradient=gradient)
 
-    def finish(self, local: Local, steps: Any) -> tuple[Upload, Any]:
+    def finish(self, local: Local, steps: Number) -> tuple[Upload, ClientState]:
         return Upload(local.gradient, local.coin), ()
 
-    def update(self, server: Server, mean_upload: Upload, participation: Any) -> Server:
+    def update(self, server: Server, mean_upload: Upload, participation: Number) -> Server:
         s, p, h = self.lr, self.prox_probability, server.h
         with_prox = mean_upload.coin > 0.5  # all coins are equal, up to rounding in their mean
         xh = server.x - s * (mean_upload.gradient - h)

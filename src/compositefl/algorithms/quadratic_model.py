@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.flatten_util import ravel_pytree
 
+from compositefl.core.types import Number
 from compositefl.core.vector import Vector
 from compositefl.regularizers.base import Regularizer
 
@@ -41,10 +42,10 @@ class Quadratic(NamedTuple):
         d = y - self.x
         return jnp.vdot(self.g + 0.5 * (self.B @ d), d) + self.phi.value(self.unravel(y))
 
-    def prox(self, z: jax.Array, t: Any) -> jax.Array:
+    def prox(self, z: jax.Array, t: Number) -> jax.Array:
         return ravel_pytree(self.phi.prox(self.unravel(z), t))[0]
 
-    def tolerance(self, t: Any, y: jax.Array) -> jax.Array:
+    def tolerance(self, t: Number, y: jax.Array) -> jax.Array:
         """The residual that counts as zero: rounding leaves about eps of these sizes."""
         d = jnp.abs(y - self.x)
         size = jnp.abs(y) + t * (jnp.abs(self.g) + jnp.abs(self.B) @ d)
@@ -55,7 +56,8 @@ def minimize_model(phi: Regularizer, x: Vector, g: Vector, B: jax.Array) -> Vect
     """The minimiser of the quadratic with gradient g and Hessian B at x, plus phi."""
     flat, unravel = ravel_pytree(x)
     model = Quadratic(phi, lambda y: unravel(y).tree, flat, ravel_pytree(g)[0], B)
-    return unravel(by_coordinates(model) if phi.is_separable else accelerated(model))
+    found: Vector = unravel(by_coordinates(model) if phi.is_separable else accelerated(model))
+    return found
 
 
 def by_coordinates(model: Quadratic) -> jax.Array:
@@ -81,9 +83,10 @@ def by_coordinates(model: Quadratic) -> jax.Array:
             new = prox_one(j, new_z)
             return y.at[j].set(new), z.at[j].set(new_z), q + B[j] * (new - y[j])
 
-        return lax.fori_loop(0, y.size, move, (y, y, model.gradient(y)))[:2]
+        y, z, _ = lax.fori_loop(0, y.size, move, (y, y, model.gradient(y)))
+        return y, z
 
-    def turn(state: Any) -> Any:
+    def iterate(state: Any) -> Any:
         y, count, _ = state
         y, z = sweep(y)
         F = model.gradient(y) + (z - y) / t
@@ -97,7 +100,7 @@ def by_coordinates(model: Quadratic) -> jax.Array:
         return jnp.where(go_on, ahead, y), count, go_on  # the last point is out of the proxes
 
     start = (model.x, jnp.int32(0), jnp.asarray(True))
-    return lax.while_loop(lambda state: state[2], turn, start)[0]
+    return lax.while_loop(lambda state: state[2], iterate, start)[0]
 
 
 def search(model: Quadratic, y: jax.Array, s: jax.Array) -> jax.Array:
@@ -130,7 +133,7 @@ def accelerated(model: Quadratic) -> jax.Array:
     def step(w: jax.Array) -> jax.Array:
         return model.prox(w - t * model.gradient(w), t)
 
-    def turn(state: Any) -> Any:
+    def iterate(state: Any) -> Any:
         y, w, k, value, count, _ = state
         new = step(w)
         new_value = model.value(new)
@@ -150,10 +153,10 @@ def accelerated(model: Quadratic) -> jax.Array:
     y = step(x)
     zero = jnp.zeros((), x.dtype)
     start = (y, y, zero, model.value(y), jnp.int32(0), jnp.asarray(True))
-    return lax.while_loop(lambda s: s[5] & (s[4] < STEPS), turn, start)[0]
+    return lax.while_loop(lambda s: s[5] & (s[4] < STEPS), iterate, start)[0]
 
 
-def positive_definite(H: jax.Array, damping: Any) -> tuple[jax.Array, Any]:
+def positive_definite(H: jax.Array, damping: Number) -> tuple[jax.Array, Any]:
     """H + damping D, and the damping, at least eps^(2/3): with few samples H is singular.
 
     D = |diag(H)|, so that units of the parameters do not matter. Where that has no Cholesky factor,
@@ -175,6 +178,6 @@ def positive_definite(H: jax.Array, damping: Any) -> tuple[jax.Array, Any]:
         absolute = (vectors * jnp.abs(values)) @ vectors.T
         return root[:, None] * absolute * root, jnp.asarray(True)
 
-    # A loop of at most one turn: under vmap a condition would compute both its branches.
+    # A loop of at most one pass: under vmap a condition would compute both its branches.
     H, _ = lax.while_loop(fails, fix, (H, jnp.asarray(False)))
     return H + damping * jnp.diag(D), damping

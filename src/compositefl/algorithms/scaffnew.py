@@ -1,12 +1,14 @@
 """Scaffnew: ProxSkip for consensus (Mishchenko et al., ICML 2022)."""
 
 from dataclasses import KW_ONLY
-from typing import Any
+
+import jax
 
 from compositefl.algorithms.geometric import geometric
 from compositefl.algorithms.vrl_sgd import VRLSGD
 from compositefl.core.component import component, static
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.types import Number
 
 
 @component
@@ -35,5 +37,5 @@ class Scaffnew(VRLSGD):
                 "random number of them would give phi another weight in every round"
             )
 
-    def draw_steps(self, key: Any) -> Any:
+    def draw_steps(self, key: jax.Array) -> Number:
         return geometric(key, 1 / self.local_steps) if self.random else self.local_steps

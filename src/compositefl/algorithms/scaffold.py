@@ -1,9 +1,10 @@
 """SCAFFOLD: control variates against client drift (Karimireddy et al. 2020)."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compositefl.algorithms.base import SmoothAlgorithm
 from compositefl.core.component import component
+from compositefl.core.types import Number
 from compositefl.core.vector import Vector
 
 
@@ -60,19 +61,19 @@ class Scaffold(SmoothAlgorithm):
     def begin(self, message: State, client: Client) -> Local:
         return Local(message.x, message, client.c)
 
-    def query(self, local: Local, l: Any) -> Vector:
+    def query(self, local: Local, l: Number) -> Vector:
         return local.x
 
-    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+    def step(self, local: Local, gradient: Vector, l: Number) -> Local:
         gradient = self.total_gradient(gradient, local.x)
         return local._replace(x=local.x - self.local_lr * (gradient - local.c + local.start.c))
 
-    def finish(self, local: Local, steps: Any) -> tuple[Upload, Client]:
+    def finish(self, local: Local, steps: Number) -> tuple[Upload, Client]:
         dx = local.x - local.start.x
         dc = -(local.start.c) - dx / (self.local_lr * steps)
         return Upload(dx, dc), Client(local.c + dc)
 
-    def update(self, server: State, mean_upload: Upload, participation: Any) -> State:
+    def update(self, server: State, mean_upload: Upload, participation: Number) -> State:
         x = self.server_prox(server.x + self.server_lr * mean_upload.dx)
         return State(x, server.c + participation * mean_upload.dc)
 
@@ -107,5 +108,5 @@ class ScaffoldI(Scaffold):
         new = self.total_gradient(full_gradient, message.x)
         return LocalI(message.x, message, client.c, new)
 
-    def finish(self, local: LocalI, steps: Any) -> tuple[Upload, Client]:  # type: ignore[override]
+    def finish(self, local: LocalI, steps: Number) -> tuple[Upload, Client]:  # type: ignore[override]
         return Upload(local.x - local.start.x, local.new - local.c), Client(local.new)

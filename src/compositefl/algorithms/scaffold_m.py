@@ -1,11 +1,12 @@
 """SCAFFOLD-M: SCAFFOLD with momentum in the local steps (Cheng, Huang, Wu, Yuan, ICLR 2024)."""
 
 from dataclasses import KW_ONLY
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compositefl.algorithms.base import SmoothAlgorithm
 from compositefl.core.component import component
 from compositefl.core.errors import require_share
+from compositefl.core.types import Number
 from compositefl.core.vector import Vector
 
 
@@ -77,22 +78,22 @@ class ScaffoldM(SmoothAlgorithm):
     def begin(self, message: State, client: Client) -> Local:
         return Local(message.x, message, client.c, message.x.zeros())
 
-    def query(self, local: Local, l: Any) -> Vector:
+    def query(self, local: Local, l: Number) -> Vector:
         return local.x
 
-    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+    def step(self, local: Local, gradient: Vector, l: Number) -> Local:
         gradient = self.total_gradient(gradient, local.x)
         b, start = self.gradient_weight, local.start
         direction = b * (gradient - local.c + start.c) + (1.0 - b) * start.d
         x = local.x - self.local_lr * direction
         return local._replace(x=x, total=local.total + gradient)
 
-    def finish(self, local: Local, steps: Any) -> tuple[Upload, Client]:
+    def finish(self, local: Local, steps: Number) -> tuple[Upload, Client]:
         direction = (local.start.x - local.x) / (self.local_lr * steps)
         c = local.total / steps
         return Upload(direction, c - local.c), Client(c)
 
-    def update(self, server: State, mean_upload: Upload, participation: Any) -> State:
+    def update(self, server: State, mean_upload: Upload, participation: Number) -> State:
         x = self.server_prox(server.x - self.eta_hat * mean_upload.direction)
         c = server.c + participation * mean_upload.dc
         return State(x, c, mean_upload.direction)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from compositefl.algorithms.base import AveragingAlgorithm
 from compositefl.core.component import component
 from compositefl.core.errors import CompositeFLError, is_concrete, require_nonnegative
+from compositefl.core.types import Number
 from compositefl.core.vector import Vector
 
 
@@ -16,7 +17,7 @@ class State(NamedTuple):
 
     x: Vector
     d: Vector  # mean direction at the clients' last points
-    rounds: Any  # done so far
+    rounds: Number  # done so far
 
 
 class Client(NamedTuple):
@@ -31,7 +32,7 @@ class Local(NamedTuple):
     x: Vector  # where the next gradient is wanted
     before: Vector  # the point that d belongs to
     d: Vector
-    rounds: Any
+    rounds: Number
 
 
 class Upload(NamedTuple):
@@ -76,7 +77,7 @@ class STEM(AveragingAlgorithm):
         if is_concrete(self.gradient_weight) and not 0 <= self.gradient_weight <= 1:
             raise CompositeFLError(f"gradient_weight={self.gradient_weight} must be in [0, 1]")
 
-    def eta(self, rounds: Any, l: Any) -> Any:
+    def eta(self, rounds: Number, l: Number) -> Number:
         """The step of iteration l of a round, `rounds` being those before it."""
         k = jnp.maximum(rounds - 1, 0) * self.local_steps + l
         return self.local_lr / (1 + self.step_decay * k) ** (1 / 3)
@@ -98,10 +99,10 @@ class STEM(AveragingAlgorithm):
     def begin(self, message: State, client: Client) -> Local:
         return Local(self.server_step(message), client.x, message.d, message.rounds)
 
-    def query(self, local: Local, l: Any) -> Any:
+    def query(self, local: Local, l: Number) -> Any:
         return local.x, local.before
 
-    def step(self, local: Local, gradient: Any, l: Any) -> Local:
+    def step(self, local: Local, gradient: Any, l: Number) -> Local:
         x, before, d, rounds = local
         here = self.total_gradient(gradient[0], x)
         there = self.total_gradient(gradient[1], before)
@@ -113,10 +114,10 @@ class STEM(AveragingAlgorithm):
         d = here + (1 - a) * (d - there)
         return Local(x - eta * d, x, d, rounds)
 
-    def finish(self, local: Local, steps: Any) -> tuple[Upload, Client]:
+    def finish(self, local: Local, steps: Number) -> tuple[Upload, Client]:
         return Upload(local.before, local.d), Client(local.before)
 
-    def update(self, server: State, mean_upload: Upload, participation: Any) -> State:
+    def update(self, server: State, mean_upload: Upload, participation: Number) -> State:
         return State(mean_upload.x, mean_upload.d, server.rounds + 1)
 
     def model(self, server: State) -> Vector:

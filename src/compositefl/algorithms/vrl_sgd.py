@@ -1,9 +1,10 @@
 """VRL-SGD: variance-reduced local SGD (Liang et al. 2019)."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compositefl.algorithms.base import AveragingAlgorithm
 from compositefl.core.component import component
+from compositefl.core.types import Number
 from compositefl.core.vector import Vector
 
 
@@ -44,17 +45,17 @@ class VRLSGD(AveragingAlgorithm):
         change = (message - client.x) / (self.local_lr * self.local_steps)
         return Client(self.server_prox(message), client.correction + change)
 
-    def query(self, local: Client, l: Any) -> Vector:
+    def query(self, local: Client, l: Number) -> Vector:
         return local.x
 
-    def step(self, local: Client, gradient: Vector, l: Any) -> Client:
+    def step(self, local: Client, gradient: Vector, l: Number) -> Client:
         gradient = self.total_gradient(gradient, local.x) - local.correction
         return local._replace(x=local.x - self.local_lr * gradient)
 
-    def finish(self, local: Client, steps: Any) -> tuple[Vector, Client]:
+    def finish(self, local: Client, steps: Number) -> tuple[Vector, Client]:
         return local.x, local
 
-    def update(self, server: Vector, mean_upload: Vector, participation: Any) -> Vector:
+    def update(self, server: Vector, mean_upload: Vector, participation: Number) -> Vector:
         return mean_upload
 
     def model(self, server: Vector) -> Vector:

@@ -1,9 +1,10 @@
 """ZA1: composite federated learning with heterogeneous data (Zhang, Hu, Johansson, 2024 / 2026)."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compositefl.algorithms.base import FederatedAlgorithm
 from compositefl.core.component import component
+from compositefl.core.types import Number
 from compositefl.core.vector import Vector
 
 
@@ -63,17 +64,17 @@ class ZA1(FederatedAlgorithm):
         p = self.prox(message, self.eta_hat)
         return Local(p, p, c)
 
-    def query(self, local: Local, l: Any) -> Vector:
+    def query(self, local: Local, l: Number) -> Vector:
         return self.prox(local.zhat, l * self.local_lr)  # z^l; at l = 0 it is P itself
 
-    def step(self, local: Local, gradient: Vector, l: Any) -> Local:
+    def step(self, local: Local, gradient: Vector, l: Number) -> Local:
         return local._replace(zhat=local.zhat - self.local_lr * (gradient + local.c))
 
-    def finish(self, local: Local, steps: Any) -> tuple[Vector, Client]:
+    def finish(self, local: Local, steps: Number) -> tuple[Vector, Client]:
         h = (local.p - local.zhat) / (self.local_lr * steps) - local.c
         return local.zhat, Client(local.p, h)
 
-    def update(self, server: Server, mean_upload: Vector, participation: Any) -> Server:
+    def update(self, server: Server, mean_upload: Vector, participation: Number) -> Server:
         xbar = server.p + self.server_lr * (mean_upload - server.p)
         return Server(xbar, self.prox(xbar, self.eta_hat))
 

@@ -47,7 +47,7 @@ def _from_table(table: Any, who: str) -> np.ndarray:
     """A table or a column of one as an array; columns that are no numbers are refused."""
     types = getattr(table, "dtypes", None)
     if types is None or not hasattr(types, "items"):  # a column
-        return table.to_numpy()
+        return np.asarray(table.to_numpy())
     wrong = [str(name) for name, kind in types.items() if kind.kind not in NUMBERS]
     if wrong:
         more = ", ..." if len(wrong) > 5 else ""
@@ -55,5 +55,5 @@ def _from_table(table: Any, who: str) -> np.ndarray:
             f"{who} has columns that are no numbers: {', '.join(wrong[:5])}{more}; drop or encode "
             "them (pandas.get_dummies makes a column per category)"
         )
-    array = table.to_numpy()
-    return array if array.dtype.kind in NUMBERS else table.to_numpy(float)  # bools and numbers
+    array: np.ndarray = table.to_numpy()
+    return array if array.dtype.kind in NUMBERS else array.astype(float)  # bools and numbers

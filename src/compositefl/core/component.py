@@ -24,7 +24,7 @@ def static(**kwargs: Any) -> Any:
     return dataclasses.field(metadata={_STATIC: True}, **kwargs)
 
 
-def is_static(field: dataclasses.Field) -> bool:
+def is_static(field: dataclasses.Field[Any]) -> bool:
     """Whether a field is part of the structure."""
     return bool(field.metadata.get(_STATIC))
 
@@ -37,7 +37,7 @@ def component(cls: type[T]) -> type[T]:
     """
     cls = dataclasses.dataclass(frozen=True, repr=False)(cls)
     if "__repr__" not in cls.__dict__:
-        cls.__repr__ = _repr  # type: ignore[assignment]
+        cls.__repr__ = _repr  # type: ignore[method-assign]
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     leaves = tuple(f.name for f in fields if not is_static(f))
     statics = tuple(f.name for f in fields if is_static(f))

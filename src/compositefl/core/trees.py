@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from compositefl.core.types import PyTree
+from compositefl.core.types import Array, DType, Number, PyTree
 from compositefl.core.vector import unwrap
 
 
@@ -21,21 +21,22 @@ def tree_bytes(tree: PyTree) -> int:
     return sum(int(np.prod(a.shape)) * np.dtype(a.dtype).itemsize for a in jax.tree.leaves(tree))
 
 
-def floats_to(dtype: Any, array: Any) -> np.ndarray:
+def floats_to(dtype: DType, values: Array) -> np.ndarray:
     """A NumPy array with its floating-point numbers in the type of a run; others stay."""
-    array = np.asarray(array)
+    array: np.ndarray = np.asarray(values)
     return array.astype(dtype) if np.issubdtype(array.dtype, np.floating) else array
 
 
-def as_numbers(dtype: Any, *values: Any) -> np.ndarray:
+def as_numbers(dtype: DType, *values: Any) -> np.ndarray:
     """Hyper-parameters of several runs as one array: whole numbers as int32, others as `dtype`."""
     whole = all(isinstance(v, (int, np.integer)) for v in values)
     return np.asarray(values, np.int32 if whole else dtype)
 
 
-def as_number(dtype: Any, value: Any) -> np.ndarray:
+def as_number(dtype: DType, value: Any) -> np.ndarray:
     """A hyper-parameter as an array: a whole number as int32, any other as `dtype`."""
-    return as_numbers(dtype, value)[0]
+    number: np.ndarray = as_numbers(dtype, value)[0]
+    return number
 
 
 class WeightedMean:
@@ -45,7 +46,7 @@ class WeightedMean:
         self.total: PyTree = None
         self.weight = 0.0
 
-    def add(self, weight: Any, tree: PyTree) -> None:
+    def add(self, weight: Number, tree: PyTree) -> None:
         """Count `tree` with this weight."""
         part = jax.tree.map(lambda a: a * a.dtype.type(weight), tree)
         self.total = part if self.total is None else jax.tree.map(np.add, self.total, part)

@@ -7,6 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from compositefl.core.types import PyTree
+
 
 @jax.tree_util.register_pytree_with_keys_class
 class Vector:
@@ -19,7 +21,7 @@ class Vector:
     __slots__ = ("tree",)
     __array_ufunc__ = None  # numpy scalars leave `scalar * vector` to us
 
-    def __init__(self, tree: Any):
+    def __init__(self, tree: PyTree):
         self.tree = tree
 
     def map(self, function: Callable[..., Any], *others: "Vector") -> "Vector":
@@ -71,5 +73,8 @@ def squared_norm(x: Vector) -> jax.Array:
 
 def unwrap(state: Any) -> Any:
     """Replace every Vector inside `state` by its plain pytree."""
-    is_vector = lambda leaf: isinstance(leaf, Vector)  # noqa: E731
+
+    def is_vector(leaf: Any) -> bool:
+        return isinstance(leaf, Vector)
+
     return jax.tree.map(lambda v: v.tree if is_vector(v) else v, state, is_leaf=is_vector)

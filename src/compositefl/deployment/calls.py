@@ -7,6 +7,7 @@ import numpy as np
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.trees import tree_bytes
+from compositefl.core.types import PyTree
 from compositefl.deployment.federation import Federation
 from compositefl.deployment.messages import (
     SLACK,
@@ -33,7 +34,7 @@ class Reply(NamedTuple):
     """A good answer: its plain values and its arrays as a pytree."""
 
     message: Message
-    tree: Any
+    tree: PyTree
 
     def number(self, name: str, kind: type = int) -> Any:
         """One of its plain values, if it is of that kind."""

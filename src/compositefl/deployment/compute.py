@@ -15,6 +15,15 @@ import numpy as np
 
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.trees import as_number, floats_to
+from compositefl.core.types import (
+    Batch,
+    Broadcast,
+    ClientState,
+    Number,
+    Params,
+    ServerState,
+    Upload,
+)
 from compositefl.core.vector import Vector
 from compositefl.deployment.federation import Federation
 from compositefl.engine import eager
@@ -29,11 +38,11 @@ from compositefl.problem import Problem
 class Shapes(NamedTuple):
     """Pytrees that look like what travels and what is kept: shapes and types only."""
 
-    params: Any
-    server: Any
-    client: Any
-    message: Any
-    upload: Any
+    params: Params
+    server: ServerState
+    client: ClientState
+    message: Broadcast
+    upload: Upload
 
 
 class Plan:
@@ -59,7 +68,9 @@ class Plan:
             yield
 
     def _shapes(self) -> Shapes:
-        def one_round(algorithm: Algorithm, server: Any, client: Any, start: Any) -> Any:
+        def one_round(
+            algorithm: Algorithm, server: ServerState, client: ClientState, start: Any
+        ) -> Any:
             message = algorithm.broadcast(server)
             extras = example_extras(algorithm, Vector(start))
             local = algorithm.begin(message, client, **extras)
@@ -73,7 +84,7 @@ class Plan:
 
 
 @jax.jit
-def _initial(algorithm: Algorithm, params: Any) -> Any:
+def _initial(algorithm: Algorithm, params: Params) -> Any:
     """Server and client state before the first round, in the type of the parameters."""
     dtype = jnp.result_type(*jax.tree.leaves(params))
     real = lambda a: a.astype(dtype) if jnp.issubdtype(a.dtype, jnp.floating) else a  # noqa: E731
@@ -105,17 +116,19 @@ class SiteEngine:
         self.accuracy: Any = problem.accuracy
         self.test_size = 0 if self.test is None else len(jax.tree.leaves(self.test)[0])
 
-    def _keep(self, samples: Any) -> Any:
+    def _keep(self, samples: Batch) -> Any:
         return jax.device_put(samples)
 
-    def opening(self, message: Any) -> Any:
+    def opening(self, message: Broadcast) -> Any:
         """The full gradient at the round's anchor, for methods that need the mean of those."""
         with self.plan.precision():
             return jax.device_get(
                 _opening(self.program, self.plan.algorithm, self.samples, self.info, message)
             )
 
-    def round(self, t: int, message: Any, state: Any, mean: Any) -> tuple[Any, Any, int]:
+    def round(
+        self, t: int, message: Broadcast, state: ClientState, mean: Any
+    ) -> tuple[Any, Any, int]:
         """(upload, new private state, steps taken) of round t."""
         plan = self.plan
         with plan.precision():
@@ -134,14 +147,14 @@ class SiteEngine:
             )
         return upload, new, int(taken)
 
-    def state_after(self, message: Any, state: Any, sent: Any) -> Any:
+    def state_after(self, message: Broadcast, state: ClientState, sent: Upload) -> Any:
         """The private state after an upload that noise has changed."""
         if not jax.tree.leaves(state):
             return state
         with self.plan.precision():
             return jax.device_get(_state_after(self.plan.algorithm, message, state, sent))
 
-    def loss_and_gradient(self, x: Any) -> tuple[float, Any]:
+    def loss_and_gradient(self, x: Params) -> tuple[float, Any]:
         """Mean loss over all samples of the site, and its gradient."""
         with self.plan.precision():
             value, gradient = jax.device_get(
@@ -151,7 +164,7 @@ class SiteEngine:
             )
         return float(value), gradient
 
-    def right_answers(self, x: Any) -> float:
+    def right_answers(self, x: Params) -> float:
         """How many samples of the site's test set the model gets right."""
         if self.test is None or self.accuracy is None:
             return 0.0
@@ -164,16 +177,18 @@ class SiteEngine:
 class ExternalSiteEngine(SiteEngine):
     """The same for a loss that JAX cannot compile."""
 
-    def _keep(self, samples: Any) -> Any:
+    def _keep(self, samples: Batch) -> Any:
         return samples
 
-    def opening(self, message: Any) -> Any:
+    def opening(self, message: Broadcast) -> Any:
         """The full gradient at the round's anchor."""
         with self.plan.precision():
             oracle = self._oracle(jax.random.key(0))
             return oracle.full(jax.device_get(eager.anchor(self.plan.algorithm, message)))[1]
 
-    def round(self, t: int, message: Any, state: Any, mean: Any) -> tuple[Any, Any, int]:
+    def round(
+        self, t: int, message: Broadcast, state: ClientState, mean: Any
+    ) -> tuple[Any, Any, int]:
         """(upload, new private state, steps taken) of round t."""
         plan = self.plan
         with plan.precision():
@@ -188,12 +203,12 @@ class ExternalSiteEngine(SiteEngine):
             )
             return *jax.device_get((upload, new)), taken
 
-    def loss_and_gradient(self, x: Any) -> tuple[float, Any]:
+    def loss_and_gradient(self, x: Params) -> tuple[float, Any]:
         """Mean loss over all samples of the site, and its gradient."""
         value, gradient = eager.full_mean(self.loss, x, self.samples)
         return float(value), gradient
 
-    def right_answers(self, x: Any) -> float:
+    def right_answers(self, x: Params) -> float:
         """How many samples of the site's test set the model gets right."""
         if self.test is None or self.accuracy is None:
             return 0.0
@@ -203,25 +218,25 @@ class ExternalSiteEngine(SiteEngine):
         return eager.LoopOracle(self.loss, self.program[1], key, int(self.info.id), self.samples)
 
 
-def make_site_engine(plan: Plan, number: int, train: Any, test: Any) -> SiteEngine:
+def make_site_engine(plan: Plan, number: int, train: Batch, test: Batch) -> SiteEngine:
     """The engine of the site at place `number` of the federation."""
     problem: Problem = plan.model.problem([train], test=test, seed=plan.federation.seed)
     return (SiteEngine if problem.compiles else ExternalSiteEngine)(plan, number, problem)
 
 
 @partial(jax.jit, static_argnums=0)
-def _value_and_grad(loss: Callable[..., Any], x: Any, batch: Any) -> Any:
+def _value_and_grad(loss: Callable[..., Any], x: Params, batch: Batch) -> Any:
     return jax.value_and_grad(loss)(x, batch)
 
 
 @partial(jax.jit, static_argnums=0)
-def _apply(function: Callable[..., Any], x: Any, batch: Any) -> Any:
+def _apply(function: Callable[..., Any], x: Params, batch: Batch) -> Any:
     return function(x, batch)
 
 
 @partial(jax.jit, static_argnames="program")
 def _opening(
-    program: SiteProgram, algorithm: Algorithm, samples: Any, info: ClientInfo, message: Any
+    program: SiteProgram, algorithm: Algorithm, samples: Batch, info: ClientInfo, message: Broadcast
 ) -> Any:
     return Oracle(*program, True, samples, jax.random.key(0), info).full(algorithm.anchor(message))[
         1
@@ -232,12 +247,12 @@ def _opening(
 def _round(
     program: SiteProgram,
     algorithm: Algorithm,
-    samples: Any,
+    samples: Batch,
     info: ClientInfo,
-    seed: Any,
-    t: Any,
-    message: Any,
-    state: Any,
+    seed: Number,
+    t: Number,
+    message: Broadcast,
+    state: ClientState,
     mean: Any,
 ) -> Any:
     keys = client_keys(trial_key(seed, 0), t, info.id)
@@ -247,7 +262,7 @@ def _round(
 
 
 @jax.jit
-def _state_after(algorithm: Algorithm, message: Any, state: Any, sent: Any) -> Any:
+def _state_after(algorithm: Algorithm, message: Broadcast, state: ClientState, sent: Upload) -> Any:
     return algorithm.state_after(message, state, sent)
 
 

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from compositefl.core.trees import weighted_mean
+from compositefl.core.types import ServerState
 from compositefl.core.vector import Vector
 from compositefl.deployment import compute
 from compositefl.deployment.calls import Reply, SiteCalls
@@ -26,7 +27,9 @@ class Judge:
     def __init__(self, plan: Plan, calls: SiteCalls, weights: Callable[[list[str]], list[float]]):
         self.plan, self.calls, self.weights = plan, calls, weights
 
-    def measure(self, t: int, server: Any, sites: list[str]) -> tuple[dict[str, float], int]:
+    def measure(
+        self, t: int, server: ServerState, sites: list[str]
+    ) -> tuple[dict[str, float], int]:
         """(metrics, number of sites that they come from); NaN where nobody answered."""
         plan = self.plan
         with plan.precision():

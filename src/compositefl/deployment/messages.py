@@ -15,6 +15,7 @@ from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.types import PyTree
 
 SLACK = 2**16  # bytes that a message may have besides its arrays
 TYPES = {
@@ -70,7 +71,7 @@ def value(message: Message, name: str, kind: type) -> Any:
     return found
 
 
-def pack(prefix: str, tree: Any) -> dict[str, np.ndarray]:
+def pack(prefix: str, tree: PyTree) -> dict[str, np.ndarray]:
     """The arrays of a pytree under stable names that start with `prefix`."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {_name(prefix, path): np.asarray(leaf) for path, leaf in leaves}

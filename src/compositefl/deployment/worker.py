@@ -7,6 +7,7 @@ from typing import Any
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.trees import tree_bytes
+from compositefl.core.types import PyTree
 from compositefl.core.vector import Vector
 from compositefl.deployment.compute import Plan, make_site_engine
 from compositefl.deployment.entries import MEBIBYTE
@@ -155,7 +156,7 @@ class Session:
             raise CompositeFLError(f"accepted={accepted!r} must be a round of {self.name}")
         return accepted
 
-    def _vector(self, tree: Any = None) -> Any:
+    def _vector(self, tree: PyTree = None) -> Any:
         return Vector(self.plan.shapes.params if tree is None else tree)
 
     def _reply(self, t: int, about: dict[str, Any], arrays: dict[str, Any]) -> bytes:

@@ -10,6 +10,7 @@ from jax.flatten_util import ravel_pytree
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.component import component, replace, static
 from compositefl.core.trees import tree_bytes
+from compositefl.core.types import LocalState, Number, Params
 from compositefl.core.vector import Vector
 from compositefl.regularizers.base import Regularizer
 
@@ -66,10 +67,10 @@ class _Counted(Regularizer):
     def rho(self) -> Any:
         return self.inner.rho
 
-    def value(self, x: Any) -> Any:
+    def value(self, x: Params) -> Any:
         return self.inner.value(x)
 
-    def prox(self, z: Any, t: Any) -> Any:
+    def prox(self, z: Params, t: Number) -> Any:
         self.counter.calls += 1
         return self.inner.prox(z, t)
 
@@ -101,7 +102,7 @@ def round_cost(algorithm: Algorithm, x0: Any) -> RoundCost:
         counts[name] = counter.calls - before
         return out
 
-    def counted_step(method: Algorithm, local: Any) -> Any:
+    def counted_step(method: Algorithm, local: LocalState) -> Any:
         points = counted("query", method.query, local, 0)
         counts["points"] = len(points) if isinstance(points, tuple) else 1
         gradient = jax.tree.map(

@@ -3,7 +3,6 @@
 The simulation maps it over clients; a site on a network runs it as it is.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +11,7 @@ from jax import lax
 
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.types import Array, Batch, Broadcast, ClientState, Loss, Number, Params
 from compositefl.core.vector import Vector
 from compositefl.engine.hessian import dense_hessian
 from compositefl.engine.sampling import Stream, minibatch, round_key
@@ -24,10 +24,10 @@ CHUNK = 2048  # samples evaluated at the same time on one device; bounds memory
 class ClientInfo(NamedTuple):
     """Where a client's samples lie. In the simulation one row per client; padding has weight 0."""
 
-    id: Any
-    start: Any  # first sample in the buffer
-    size: Any
-    weight: Any
+    id: Array
+    start: Array  # first sample in the buffer
+    size: Array
+    weight: Array
 
 
 class Keys(NamedTuple):
@@ -43,7 +43,7 @@ class Keys(NamedTuple):
         return {name: there[name] for name in algorithm.needs if name in there}
 
 
-def client_keys(key: jax.Array, t: Any, client: Any) -> Keys:
+def client_keys(key: jax.Array, t: Number, client: Number) -> Keys:
     """The keys of a client in round t of the trial that `key` belongs to."""
     return Keys(
         round_key(key, Stream.MINIBATCH, t),
@@ -52,7 +52,7 @@ def client_keys(key: jax.Array, t: Any, client: Any) -> Keys:
     )
 
 
-def weighted_loss(loss: Callable[[Any, Any], Any], params: Any, batch: Any, weight: Any) -> Any:
+def weighted_loss(loss: Loss, params: Params, batch: Batch, weight: Array) -> Any:
     """Sum over the samples of weight * loss, from a loss that is a mean over samples."""
     if isinstance(loss, Coupled):
         raise CompositeFLError("this needs a loss that is a mean over samples, not a coupled one")
@@ -62,7 +62,7 @@ def weighted_loss(loss: Callable[[Any, Any], Any], params: Any, batch: Any, weig
     return jnp.sum(jnp.where(weight > 0, losses * weight.astype(losses.dtype), 0.0))
 
 
-def coupled_mean(loss: Coupled, params: Any, samples: Any, info: ClientInfo) -> Any:
+def coupled_mean(loss: Coupled, params: Params, samples: Batch, info: ClientInfo) -> Any:
     """Mean of a coupled loss over the batches of a client, and its gradient.
 
     A client with fewer samples than a batch repeats them.
@@ -84,11 +84,11 @@ def coupled_mean(loss: Coupled, params: Any, samples: Any, info: ClientInfo) -> 
 class Oracle(NamedTuple):
     """One client's gradients in one round."""
 
-    loss: Callable[[Any, Any], Any]
+    loss: Loss
     batch_size: int | None  # None: full gradients
     largest: int  # samples of the largest client
     equal: bool  # all clients hold the same number of samples
-    samples: Any  # of all clients in the buffer, one after the other
+    samples: Batch  # of all clients in the buffer, one after the other
     key: jax.Array  # of the round's minibatches
     info: ClientInfo
 
@@ -124,7 +124,7 @@ class Oracle(NamedTuple):
         rows = info.start + offset
         return jax.tree.map(lambda a: a.at[rows].get(mode="clip"), self.samples), weight
 
-    def __call__(self, point: Vector, step: Any) -> tuple[Any, Vector]:
+    def __call__(self, point: Vector, step: Number) -> tuple[Any, Vector]:
         """Loss and gradient for a local step: of its minibatch, or of all samples."""
         if self.batch_size is None:
             return self.full(point)
@@ -135,7 +135,7 @@ class Oracle(NamedTuple):
         return loss, Vector(gradient)
 
 
-def gradients_at(algorithm: Algorithm, oracle: Any, points: Any, l: Any) -> Any:
+def gradients_at(algorithm: Algorithm, oracle: Any, points: Any, l: Number) -> Any:
     """What the oracle says at the points of the l-th query, as `algorithm.step` wants it."""
     at = 0 if algorithm.one_minibatch else l
     return jax.tree.map(
@@ -159,9 +159,9 @@ def answers_at_anchor(algorithm: Algorithm, oracle: Any, point: Vector) -> dict[
 def client_round(
     algorithm: Algorithm,
     oracle: Oracle,
-    steps: Any,
-    message: Any,
-    state: Any,
+    steps: Number,
+    message: Broadcast,
+    state: ClientState,
     extras: dict[str, Any],
 ) -> tuple[Any, Any, Any]:
     """(upload, new private state, local steps taken) of one client that may take `steps` steps."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.types import Batch, Broadcast, ClientState, LocalState, Number, Params
 from compositefl.core.vector import Vector
 from compositefl.engine.client import AT_ANCHOR, CHUNK, answers_at_anchor, gradients_at
 from compositefl.engine.sampling import minibatch
@@ -35,7 +36,7 @@ def parts(loss: External | Coupled, size: int) -> Iterator[tuple[np.ndarray, flo
         yield rows, len(rows) / size
 
 
-def mean_over_parts(function: Callable[[Any], Any], loss: Any, samples: Any) -> Any:
+def mean_over_parts(function: Callable[[Any], Any], loss: Any, samples: Batch) -> Any:
     """The mean over samples of a function that is a mean over a batch, in the parts of `loss`."""
     total = None
     for rows, share in parts(loss, len(jax.tree.leaves(samples)[0])):
@@ -44,17 +45,17 @@ def mean_over_parts(function: Callable[[Any], Any], loss: Any, samples: Any) -> 
     return total
 
 
-def full_mean(loss: External | Coupled, params: Any, samples: Any) -> tuple[Any, Any]:
+def full_mean(loss: External | Coupled, params: Params, samples: Batch) -> tuple[Any, Any]:
     """Mean of a loss over all samples, and its gradient."""
     return mean_over_parts(partial(external(loss).value_and_gradient, params), loss, samples)
 
 
-def mean_value(function: External | Coupled, params: Any, samples: Any) -> float:
+def mean_value(function: External | Coupled, params: Params, samples: Batch) -> float:
     """Mean of an accuracy over all samples."""
     return float(mean_over_parts(partial(external(function), params), function, samples))
 
 
-def take(samples: Any, rows: np.ndarray) -> Any:
+def take(samples: Batch, rows: np.ndarray) -> Any:
     """Some of the samples."""
     return jax.tree.map(lambda a: a[rows], samples)
 
@@ -71,7 +72,7 @@ class LoopOracle(NamedTuple):
     batch_size: int | None  # None: full gradients
     key: jax.Array  # of the round's minibatches
     client: int
-    samples: Any  # the client's own, numpy arrays
+    samples: Batch  # the client's own, numpy arrays
 
     def full(self, point: Vector) -> tuple[Any, Vector]:
         """Mean loss and gradient over all samples of the client."""
@@ -97,8 +98,8 @@ def client_round(
     algorithm: Algorithm,
     oracle: LoopOracle,
     steps: int,
-    message: Any,
-    state: Any,
+    message: Broadcast,
+    state: ClientState,
     extras: dict[str, Any],
 ) -> tuple[Any, Any, int]:
     """(upload, new private state, local steps taken), as `engine.client.client_round`."""
@@ -122,20 +123,24 @@ def _compiled(name: str) -> Callable[..., Any]:
 
 
 @jax.jit
-def _begin(algorithm: Algorithm, message: Any, client: Any, extras: dict[str, Any]) -> Any:
+def _begin(
+    algorithm: Algorithm, message: Broadcast, client: ClientState, extras: dict[str, Any]
+) -> Any:
     """The local state, and where the first gradient is wanted."""
     local = algorithm.begin(message, client, **extras)
     return local, algorithm.query(local, jnp.int32(0))
 
 
 @jax.jit
-def _whole(algorithm: Algorithm, message: Any, client: Any, extras: dict[str, Any]) -> Any:
+def _whole(
+    algorithm: Algorithm, message: Broadcast, client: ClientState, extras: dict[str, Any]
+) -> Any:
     """A round without local steps."""
     return algorithm.finish(algorithm.begin(message, client, **extras), jnp.int32(0))
 
 
 @jax.jit
-def _step(algorithm: Algorithm, local: Any, answers: Any, l: Any) -> Any:
+def _step(algorithm: Algorithm, local: LocalState, answers: Any, l: Number) -> Any:
     """The local state after step l, and where the next gradient is wanted."""
     local = algorithm.step(local, answers, l)
     return local, algorithm.query(local, l + 1)

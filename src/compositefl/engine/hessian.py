@@ -11,6 +11,7 @@ from jax.flatten_util import ravel_pytree
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.symmetric import triangle_size
+from compositefl.core.types import Params
 from compositefl.problem import Coupled, External
 
 LARGEST = (
@@ -39,7 +40,7 @@ def check_hessian(algorithm: Algorithm, loss: Any, parameters: int) -> None:
         )
 
 
-def dense_hessian(function: Callable[[Any], Any], params: Any) -> jax.Array:
+def dense_hessian(function: Callable[[Any], Any], params: Params) -> jax.Array:
     """The Hessian of a function of parameters, in their flat order, by differentiating twice."""
     flat, unravel = ravel_pytree(params)
     gradient = jax.grad(lambda v: function(unravel(v)))

@@ -1,33 +1,35 @@
 """How stationary and how sparse a point is. Pure functions on pytrees."""
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from compositefl.core.types import Number, Params
 from compositefl.core.vector import Vector, squared_norm
 from compositefl.regularizers.base import Regularizer
 
 
-def natural_residual(regularizer: Regularizer, gamma: Any, x: Vector, gradient: Vector) -> Vector:
+def natural_residual(
+    regularizer: Regularizer, gamma: Number, x: Vector, gradient: Vector
+) -> Vector:
     """F_nat(x) = (x - prox_gamma(x - gamma grad f(x))) / gamma; zero at stationary points only."""
     return (x - Vector(regularizer.prox((x - gamma * gradient).tree, gamma))) / gamma
 
 
-def normal_map(gamma: Any, z: Vector, x: Vector, gradient: Vector) -> Vector:
+def normal_map(gamma: Number, z: Vector, x: Vector, gradient: Vector) -> Vector:
     """F_nor(z) = grad f(x) + (z - x)/gamma with x = prox_gamma(z), an element of dpsi(x)."""
     return gradient + (z - x) / gamma
 
 
-def zero_fraction(x: Any) -> jax.Array:
+def zero_fraction(x: Params) -> jax.Array:
     """Share of the entries that are exactly zero."""
     leaves = jax.tree.leaves(x)
     zeros = sum(jnp.sum(leaf == 0) for leaf in leaves)
     return zeros / sum(leaf.size for leaf in leaves)
 
 
-def hoyer_sparsity(x: Any) -> jax.Array:
+def hoyer_sparsity(x: Params) -> jax.Array:
     """(sqrt(p) - ||x||_1/||x||_2) / (sqrt(p) - 1): 0 for equal entries, 1 for a single one.
 
     The zero vector counts as 1.

@@ -1,16 +1,17 @@
 """Clients' samples as arrays that an engine can put on a device."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
 
-from compositefl.core.types import Batch
+from compositefl.core.types import Batch, DType
 from compositefl.problem import Problem, RowClients
 
 
-def gather(problem: Problem, clients: Sequence[int] | np.ndarray, length: int, dtype: Any) -> Batch:
+def gather(
+    problem: Problem, clients: Sequence[int] | np.ndarray, length: int, dtype: DType
+) -> Batch:
     """The samples of some clients one after the other, zero-padded to `length` rows."""
     leaves, structure = jax.tree.flatten(problem.clients[clients[0] if len(clients) else 0])
     out = []
@@ -31,7 +32,7 @@ def gather(problem: Problem, clients: Sequence[int] | np.ndarray, length: int, d
     return jax.tree.unflatten(structure, out)
 
 
-def _aligned_zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+def _aligned_zeros(shape: tuple[int, ...], dtype: DType) -> np.ndarray:
     """Zeros at an address that lets JAX take the memory over instead of copying it."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     memory = np.zeros(size + 64, np.uint8)

@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from compositefl.core.types import Array, Number
+
 FEISTEL_ROUNDS = 4  # pairs of rounds; two make a strong pseudo-random permutation of large sets
 FEW = 64  # clients that are permuted as a whole: halves of a few numbers do not mix well
 
@@ -28,7 +30,7 @@ class Stream(IntEnum):
     SHARED = 5  # draws of an algorithm that all clients share
 
 
-def trial_key(seed: Any, trial: Any) -> jax.Array:
+def trial_key(seed: Array, trial: Any) -> jax.Array:
     """The key that all draws of one trial start from."""
     return jax.random.fold_in(jax.random.key(seed), trial)
 
@@ -55,7 +57,9 @@ def threefry(k0: Any, k1: Any, x0: Any, x1: Any) -> tuple[jax.Array, jax.Array]:
     return x0, x1
 
 
-def minibatch(key: jax.Array, client: Any, step: Any, batch_size: int, size: Any) -> jax.Array:
+def minibatch(
+    key: jax.Array, client: Number, step: Number, batch_size: int, size: Number
+) -> jax.Array:
     """`batch_size` sample numbers of a client with `size` samples, uniform with replacement.
 
     `key` is the round's MINIBATCH key; the cipher's counter is (client, step * batch_size + j).
@@ -117,12 +121,14 @@ def participants(
     return who, jnp.where(first, times, 0).astype(jnp.int32)
 
 
-def lost(key: jax.Array, client: Any, probability: Any) -> jax.Array:
+def lost(key: jax.Array, client: Number, probability: Number) -> jax.Array:
     """Whether a client's upload of this round is lost. `key` is the round's LOST key."""
     return jax.random.uniform(jax.random.fold_in(key, client), dtype=jnp.float32) < probability
 
 
-def straggler_steps(key: jax.Array, client: Any, probability: Any, steps: Any) -> jax.Array:
+def straggler_steps(
+    key: jax.Array, client: Number, probability: Number, steps: Number
+) -> jax.Array:
     """Local steps that a client finishes: all, or as a straggler 1, ..., steps - 1 (uniform).
 
     `key` is the round's STRAGGLERS key.

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from compositefl.core.types import Number
 from compositefl.core.vector import Vector, squared_norm
 from compositefl.engine import metrics
 from compositefl.regularizers.base import Regularizer
@@ -17,7 +18,7 @@ METRICS = (  # columns of the history, in this order
 )
 
 
-def prox_point(phi: Regularizer, gamma: Any, x: Vector, gradient: Vector) -> Vector:
+def prox_point(phi: Regularizer, gamma: Number, x: Vector, gradient: Vector) -> Vector:
     """x_z = prox_gamma(z) of z = x - gamma grad f(x), where the normal map is measured.
 
     For methods without a z of their own: this pre-prox point exists for all of them.
@@ -27,7 +28,7 @@ def prox_point(phi: Regularizer, gamma: Any, x: Vector, gradient: Vector) -> Vec
 
 def stationarity(
     phi: Regularizer,
-    gamma: Any,
+    gamma: Number,
     x: Vector,
     value: Any,
     gradient: Vector,

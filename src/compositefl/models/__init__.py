@@ -5,6 +5,7 @@ from types import ModuleType
 from typing import Any
 
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.types import Loss
 from compositefl.models.base import Model
 from compositefl.models.layers import ACTIVATIONS
 from compositefl.models.vision import mobilenet_v3_small, resnet18
@@ -43,7 +44,7 @@ __all__ = [
 
 def from_torch(
     module: Any,
-    loss: Callable[[Any, Any], Any] | None = None,
+    loss: Loss | None = None,
     accuracy: Callable[[Any, Any], Any] | None = None,
     classes: int | None = None,
 ) -> Model:

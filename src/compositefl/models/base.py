@@ -12,6 +12,7 @@ import optax
 
 from compositefl.core.arrays import as_arrays
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.types import Batch, Loss, Params
 from compositefl.models.layers import Network
 from compositefl.problem import Problem, checked_clients, pieces
 
@@ -49,7 +50,7 @@ class Model:
     name: str
     init: Callable[[jax.Array], Any]
     apply: Callable[[Any, Any], Any]
-    loss: Callable[[Any, Any], Any]
+    loss: Loss
     accuracy: Callable[[Any, Any], Any] | None = None
     classes: int | None = None
     coupled: bool = False
@@ -62,7 +63,7 @@ class Model:
         return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
     def problem(
-        self, clients: Sequence[Any], test: Any = None, seed: int = 0, **options: Any
+        self, clients: Sequence[Any], test: Batch = None, seed: int = 0, **options: Any
     ) -> Problem:
         """The federated problem of fitting this model to the clients' batches.
 
@@ -82,7 +83,7 @@ class Model:
         made.short_start = False  # a random start or zero has no digits to lose
         return made
 
-    def _check_labels(self, who: str, batch: Any) -> None:
+    def _check_labels(self, who: str, batch: Batch) -> None:
         # compiled code cannot refuse a label, and would take -1 for the last class
         y = np.asarray(unpack(batch)[1])
         if self.classes is None or not y.size:
@@ -97,7 +98,7 @@ class Model:
 
 
 @dataclasses.dataclass(frozen=True)
-class Loss:
+class NetworkLoss:
     """The mean over a batch of `function(outputs, y)`.
 
     An object and not a closure: losses of equal models are equal, so they share compiled programs.
@@ -107,7 +108,7 @@ class Loss:
     network: Network
     function: Callable[[jax.Array, jax.Array], jax.Array]
 
-    def __call__(self, params: Any, batch: Any) -> jax.Array:
+    def __call__(self, params: Params, batch: Batch) -> jax.Array:
         x, y = unpack(batch)
         return jnp.mean(self.function(self.network.apply_to(params, x, np.shape(y)), y))
 
@@ -118,14 +119,14 @@ class Accuracy:
 
     network: Network
 
-    def __call__(self, params: Any, batch: Any) -> jax.Array:
+    def __call__(self, params: Params, batch: Batch) -> jax.Array:
         x, y = unpack(batch)
         logits = self.network.apply_to(params, x, np.shape(y))
         answers = logits > 0 if self.network.squeeze else logits.argmax(-1)
         return jnp.mean(answers == y, dtype=logits.dtype)
 
 
-def unpack(batch: Any) -> tuple[Any, Any]:
+def unpack(batch: Batch) -> tuple[Any, Any]:
     """x and y of a batch, a pair or a mapping."""
     if isinstance(batch, Mapping) and {"x", "y"} <= set(batch):
         return batch["x"], batch["y"]
@@ -145,7 +146,7 @@ def from_network(
     function: Callable[[jax.Array, jax.Array], jax.Array],
     classes: int | None,
     coupled: bool = False,
-    kind: type[Loss] = Loss,
+    kind: type[NetworkLoss] = NetworkLoss,
 ) -> Model:
     """The model of a network and a loss of its outputs; the same object for the same arguments."""
     accuracy = None if classes is None else Accuracy(network)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from compositefl.core.errors import CompositeFLError, unknown_name
+from compositefl.core.types import Params
 
 Shape = tuple[int, ...]
 
@@ -71,7 +72,7 @@ class Dense:
             params["bias"] = jnp.zeros(self.units)
         return params, (self.units,)
 
-    def apply(self, params: Any, x: jax.Array) -> jax.Array:
+    def apply(self, params: Params, x: jax.Array) -> jax.Array:
         out = x @ params["kernel"]
         return out + params["bias"] if self.bias else out
 
@@ -89,7 +90,7 @@ class Conv3x3:
         params = {"kernel": kernel, "bias": jnp.zeros(self.channels)}
         return params, (*shape[:-1], self.channels)
 
-    def apply(self, params: Any, x: jax.Array) -> jax.Array:
+    def apply(self, params: Params, x: jax.Array) -> jax.Array:
         _, height, width, channels = x.shape
         padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
         shifts = [padded[:, i : i + height, j : j + width] for i in range(3) for j in range(3)]
@@ -105,7 +106,7 @@ class MaxPool2x2:
         height, width, channels = shape
         return None, (height // 2, width // 2, channels)
 
-    def apply(self, params: Any, x: jax.Array) -> jax.Array:
+    def apply(self, params: Params, x: jax.Array) -> jax.Array:
         samples, height, width, channels = x.shape
         blocks = x.reshape(samples, height // 2, 2, width // 2, 2, channels)
         return blocks.max(axis=(2, 4))
@@ -121,7 +122,7 @@ class Pad:
         height, width, channels = shape
         return None, (height + 2 * self.border, width + 2 * self.border, channels)
 
-    def apply(self, params: Any, x: jax.Array) -> jax.Array:
+    def apply(self, params: Params, x: jax.Array) -> jax.Array:
         border = (self.border, self.border)
         return jnp.pad(x, ((0, 0), border, border, (0, 0)))
 
@@ -133,7 +134,7 @@ class Flatten:
     def init(self, key: jax.Array, shape: Shape) -> tuple[Any, Shape]:
         return None, (math.prod(shape),)
 
-    def apply(self, params: Any, x: jax.Array) -> jax.Array:
+    def apply(self, params: Params, x: jax.Array) -> jax.Array:
         return x.reshape(x.shape[0], -1)
 
 
@@ -146,7 +147,7 @@ class Activation:
     def init(self, key: jax.Array, shape: Shape) -> tuple[Any, Shape]:
         return None, shape
 
-    def apply(self, params: Any, x: jax.Array) -> jax.Array:
+    def apply(self, params: Params, x: jax.Array) -> jax.Array:
         return ACTIVATIONS[self.name](x)
 
 
@@ -172,13 +173,13 @@ class Network:
                 params[name] = made
         return params
 
-    def apply(self, params: Any, x: Any) -> jax.Array:
+    def apply(self, params: Params, x: Any) -> jax.Array:
         """Outputs for x of shape (..., *input_shape), or (samples, ...) of as many entries."""
         shape, rank = np.shape(x), len(self.input_shape)
         leading = shape[:-rank] if shape[-rank:] == self.input_shape else shape[:1]
         return self.apply_to(params, x, leading)
 
-    def apply_to(self, params: Any, x: Any, leading: Shape) -> jax.Array:
+    def apply_to(self, params: Params, x: Any, leading: Shape) -> jax.Array:
         """Outputs for samples whose leading axes are known, in whatever shape each sample comes."""
         if np.size(x) != math.prod(leading) * math.prod(self.input_shape):
             raise CompositeFLError(

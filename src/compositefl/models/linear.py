@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from compositefl.models.base import Loss, cross_entropy, logistic, squared, unpack
+from compositefl.core.types import Array, Batch, Params
+from compositefl.models.base import NetworkLoss, cross_entropy, logistic, squared, unpack
 
 
 def _squared_curvature(outputs: jax.Array) -> jax.Array:
@@ -34,10 +35,10 @@ CURVATURES: dict[Callable[..., Any], Callable[[jax.Array], jax.Array]] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class LinearLoss(Loss):
+class LinearLoss(NetworkLoss):
     """The loss of a network that is one `Dense` layer."""
 
-    def hessian(self, params: Any, batch: Any, weight: Any = None) -> jax.Array:
+    def hessian(self, params: Params, batch: Batch, weight: Array = None) -> jax.Array:
         """sum_i weight_i (Hessian of sample i's loss); weight None: the mean over the batch.
 
         Entry ((f, c), (g, d)) is sum_i weight_i x_if x_ig C_icd, with C_i the curvature in the

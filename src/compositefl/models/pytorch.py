@@ -14,6 +14,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.types import Batch, Params
 from compositefl.models.base import Model, unpack
 from compositefl.problem import External
 
@@ -85,13 +86,13 @@ class Apply:
         self.copies = {next(module.parameters()).dtype: Copy(module)}
         self.lock = threading.Lock()  # a copy holds the parameters of one call at a time
 
-    def __call__(self, params: Any, x: Any) -> np.ndarray:
+    def __call__(self, params: Params, x: Any) -> np.ndarray:
         """Outputs for inputs x, as numpy arrays."""
         with torch.no_grad(), self.lock:
             copy_ = self.loaded(params)
             return copy_.outputs(copy_.tensor(x)).cpu().numpy()
 
-    def loaded(self, params: Any) -> "Copy":
+    def loaded(self, params: Params) -> "Copy":
         """A copy of the module with these parameters."""
         dtype = torch.tensor(np.empty(0, next(iter(params.values())).dtype)).dtype
         first = next(iter(self.copies.values()))
@@ -111,7 +112,7 @@ class Copy:
         self.dtype, self.device = first.dtype, first.device
         self.buffers = [(b, b.clone()) for b in module.buffers()]
 
-    def load(self, params: Any) -> None:
+    def load(self, params: Params) -> None:
         with torch.no_grad():
             for name, parameter in self.parameters.items():
                 if parameter.device.type == "cpu":
@@ -138,11 +139,11 @@ class Mean(External):
         self.name, self.function = type(module).__name__, function
         self.apply = Apply(copy.deepcopy(module))
 
-    def __call__(self, params: Any, batch: Any) -> np.ndarray:
+    def __call__(self, params: Params, batch: Batch) -> np.ndarray:
         with torch.no_grad(), self.apply.lock:
             return self._terms(self.apply.loaded(params), batch).mean().cpu().numpy()
 
-    def value_and_gradient(self, params: Any, batch: Any) -> tuple[np.ndarray, Any]:
+    def value_and_gradient(self, params: Params, batch: Batch) -> tuple[np.ndarray, Any]:
         with torch.enable_grad(), self.apply.lock:
             loaded = self.apply.loaded(params)
             value = self._terms(loaded, batch).mean()
@@ -152,12 +153,12 @@ class Mean(External):
         gradient = {name: g.cpu().numpy() for name, g in zip(names, found, strict=True)}
         return value.detach().cpu().numpy(), gradient
 
-    def _terms(self, loaded: Copy, batch: Any) -> torch.Tensor:
+    def _terms(self, loaded: Copy, batch: Batch) -> torch.Tensor:
         """function(module(x), y)."""
         x, y = (loaded.tensor(a) for a in unpack(batch))
         return self.function(loaded.outputs(x), y)
 
-    def check(self, batch: Any) -> None:
+    def check(self, batch: Batch) -> None:
         x, y = (np.asarray(a) for a in unpack(batch))
         (present,) = self.apply.copies.values()
         try:

@@ -10,6 +10,7 @@ import numpy as np
 
 from compositefl.core.arrays import as_arrays
 from compositefl.core.errors import CompositeFLError, require_integer
+from compositefl.core.types import Batch, DType, Loss, Params
 from compositefl.problem.clients import Stacked, checked_clients, checked_sizes
 from compositefl.problem.losses import Coupled, External
 from compositefl.problem.mean_loss import require_mean
@@ -41,11 +42,11 @@ class Problem:
 
     def __init__(
         self,
-        loss: Callable[[Any, Any], Any],
-        params: Any,
+        loss: Loss,
+        params: Params,
         clients: Sequence[Any],
         *,
-        test: Any = None,
+        test: Batch = None,
         accuracy: Callable[[Any, Any], Any] | None = None,
         coupled_batch: int | None = None,
         eval_samples: int | None = None,
@@ -89,14 +90,14 @@ class Problem:
         """The number of parameters."""
         return sum(a.size for a in jax.tree.leaves(self.params))
 
-    def gradient(self, x: Any, batch: Any) -> Any:
+    def gradient(self, x: Params, batch: Batch) -> Any:
         """The gradient of the mean loss of a batch."""
         if self.compiles:
             return jax.grad(self.loss)(x, jax.tree.map(jnp.asarray, batch))
         loss: Any = self.loss.function if isinstance(self.loss, Coupled) else self.loss
         return loss.value_and_gradient(jax.device_get(x), batch)[1]
 
-    def with_params(self, params: Any) -> "Problem":
+    def with_params(self, params: Params) -> "Problem":
         """The same problem with another starting point; the data are shared."""
         other = copy.copy(self)
         other.params = jax.tree.map(np.asarray, params)
@@ -119,7 +120,7 @@ class Problem:
             other.clients.append(jax.tree.map(lambda a, rows=rows: np.asarray(a)[rows], client))
         return other
 
-    def start(self, dtype: Any) -> Any:
+    def start(self, dtype: DType) -> Any:
         """The starting point in the given floating-point type."""
         return jax.tree.map(lambda a: jnp.asarray(a, dtype), self.params)
 

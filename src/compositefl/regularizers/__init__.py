@@ -77,8 +77,10 @@ def parse(text: str, modules: Collection[str] | None = None) -> Regularizer:
     own = is_reference(name)
     if not own and name not in REGULARIZERS:
         raise unknown_name("regularizer", name, REGULARIZERS)
-    cls: Any = resolve(name, Regularizer, modules=modules) if own else REGULARIZERS[name]
-    fields = dataclasses.fields(cls)
+    cls: type[Regularizer] = (
+        resolve(name, Regularizer, modules=modules) if own else REGULARIZERS[name]
+    )
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     words = [word.strip() for word in rest.split(",")] if rest.strip() else []
     required = sum(f.default is dataclasses.MISSING for f in fields)
     if not required <= len(words) <= len(fields):
@@ -89,7 +91,7 @@ def parse(text: str, modules: Collection[str] | None = None) -> Regularizer:
         wanted = f"{name}:{','.join(expected)}" if fields else f"{name}, without parameters"
         raise CompositeFLError(f"'{text}' has {len(words)} parameters; expected {wanted}")
 
-    def convert(field: dataclasses.Field, word: str) -> float | str:
+    def convert(field: dataclasses.Field[Any], word: str) -> float | str:
         if is_static(field):
             return word
         try:

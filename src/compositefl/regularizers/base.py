@@ -7,7 +7,7 @@ its weights are pytree leaves.
 import copy
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +21,9 @@ from compositefl.core.errors import (
     require_positive,
 )
 from compositefl.core.trees import named_leaves
+from compositefl.core.types import Number, Params, PyTree
 from compositefl.regularizers import entries
 
-Number: TypeAlias = float | jax.Array
 R = TypeVar("R", bound="Regularizer")
 
 
@@ -48,46 +48,46 @@ class Regularizer:
     per_entry: ClassVar[tuple[str, ...]] = ()
 
     @property
-    def rho(self) -> Any:
+    def rho(self) -> Number:
         """Weak-convexity modulus: phi + (rho/2)||x||^2 is convex. 0 for a convex phi."""
         return 0.0
 
     @property
-    def max_prox(self) -> Any:
+    def max_prox(self) -> Number:
         """prox_t is single-valued for t below this (1/rho)."""
         rho = self.rho
         if is_concrete(rho):  # in Python's precision: float32 would let t = 1/rho through
             return 1.0 / rho if rho > 0 else float("inf")
         return jnp.where(rho > 0, 1.0 / jnp.where(rho > 0, rho, 1.0), jnp.inf)
 
-    def value(self, x: Any) -> Any:
+    def value(self, x: Params) -> Number:
         """phi(x), a scalar."""
         self.check_tree(x)
         pairs = zip(self._for_leaves(x), jax.tree.leaves(x), strict=True)
         return sum((phi.leaf_value(as_float(leaf)) for phi, leaf in pairs), 0.0)
 
-    def prox(self, z: Any, t: Any) -> Any:
+    def prox(self, z: Params, t: Number) -> Params:
         """prox_t(z), a pytree like z."""
         self.check_tree(z)
         leaves, structure = jax.tree.flatten(z)
         pairs = zip(self._for_leaves(z), leaves, strict=True)
         return jax.tree.unflatten(structure, [p.leaf_prox(as_float(leaf), t) for p, leaf in pairs])
 
-    def support(self, x: Any) -> Any:
+    def support(self, x: Params) -> PyTree:
         """Where x is not zero, a pytree of booleans."""
         return jax.tree.map(lambda leaf: as_float(leaf) != 0, x)
 
     def leaf_value(self, x: jax.Array) -> jax.Array:
         raise NotImplementedError
 
-    def leaf_prox(self, z: jax.Array, t: Any) -> jax.Array:
+    def leaf_prox(self, z: jax.Array, t: Number) -> jax.Array:
         raise NotImplementedError
 
     def leaf_problem(self, shape: tuple[int, ...]) -> str | None:
         """What is wrong with a leaf of this shape, or None."""
         return None
 
-    def check_tree(self, x: Any) -> None:
+    def check_tree(self, x: Params) -> None:
         """Refuse, with a clear error, a pytree whose shapes this regulariser cannot take."""
         for name, leaf in named_leaves(x):
             problem = self.leaf_problem(jnp.shape(leaf))
@@ -125,7 +125,7 @@ class Regularizer:
         """Whether `with_fields` can set this one."""
         return name in self.field_names()
 
-    def check_prox(self, name: str, t: Any) -> None:
+    def check_prox(self, name: str, t: Number) -> None:
         """Refuse a prox parameter outside (0, 1/rho)."""
         limit = self.max_prox
         if not is_concrete(t) or isinstance(limit, jax.core.Tracer):
@@ -135,7 +135,7 @@ class Regularizer:
             allowed = "> 0" if limit == float("inf") else f"in (0, 1/rho) = (0, {limit:.6g})"
             raise CompositeFLError(f"{name}={t} must be {allowed} for {self!r}")
 
-    def _for_leaves(self: R, x: Any) -> list[R]:
+    def _for_leaves(self: R, x: Params) -> list[R]:
         """For each leaf of x this regulariser with that leaf's numbers."""
         leaves = jax.tree.leaves(x)
         phis = [self] * len(leaves)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from compositefl.core.component import component, same
 from compositefl.core.errors import CompositeFLError, is_concrete
 from compositefl.core.trees import named_leaves
+from compositefl.core.types import Number, Params
 from compositefl.regularizers.base import Regularizer
 
 
@@ -60,7 +61,7 @@ class ByName(Regularizer):
         return all(r.is_separable for r in self.rules.values())
 
     @property
-    def rho(self) -> Any:
+    def rho(self) -> Number:
         rhos = [r.rho for r in self.rules.values()]
         return max(rhos) if all(map(is_concrete, rhos)) else reduce(jnp.maximum, rhos)
 
@@ -73,7 +74,7 @@ class ByName(Regularizer):
             'add a "*" pattern for the rest, for example "*": Zero()'
         )
 
-    def _parts(self, x: Any) -> list[tuple[Regularizer, Any]]:
+    def _parts(self, x: Params) -> list[tuple[Regularizer, Any]]:
         """Each regulariser with x as it sees it: the leaves of others are None, that is, absent."""
         owned = [(self._owner(name), leaf) for name, leaf in named_leaves(x)]
 
@@ -83,7 +84,7 @@ class ByName(Regularizer):
 
         return [(regularizer, part(pattern)) for pattern, regularizer in self.rules.items()]
 
-    def check_tree(self, x: Any) -> None:
+    def check_tree(self, x: Params) -> None:
         self._check_patterns([name for name, _ in named_leaves(x)])
         for regularizer, part in self._parts(x):
             regularizer.check_tree(part)
@@ -137,10 +138,10 @@ class ByName(Regularizer):
     def has_field(self, name: str) -> bool:
         return any(part.has_field(name) for part in self.rules.values())
 
-    def value(self, x: Any) -> Any:
+    def value(self, x: Params) -> Number:
         return sum((r.value(part) for r, part in self._parts(x)), 0.0)
 
-    def prox(self, z: Any, t: Any) -> Any:
+    def prox(self, z: Params, t: Number) -> Params:
         def present(*leaves: Any) -> Any:
             return next((leaf for leaf in leaves if leaf is not None), None)
 

@@ -4,14 +4,15 @@ The prox is the Euclidean projection, for any t; rho = 0. The value forgives vio
 of rounding errors.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from compositefl.core.component import component
 from compositefl.core.errors import CompositeFLError
-from compositefl.regularizers.base import Number, Regularizer, as_float
+from compositefl.core.types import Number, Params
+from compositefl.regularizers.base import Regularizer, as_float
 from compositefl.regularizers.entries import Entries, is_scalar, is_traced, largest
 from compositefl.regularizers.operators import (
     cast_like,
@@ -23,9 +24,9 @@ from compositefl.regularizers.operators import (
 )
 
 
-def tolerance(*leaves: jax.Array) -> Any:
+def tolerance(*leaves: jax.Array) -> jax.Array:
     """Relative violation that still counts as feasible: 1e-5 in float32, 2e-14 in float64."""
-    return 100 * jnp.finfo(jnp.result_type(*leaves)).eps
+    return 100 * jnp.asarray(jnp.finfo(jnp.result_type(*leaves)).eps)
 
 
 class _Indicator(Regularizer):
@@ -40,11 +41,11 @@ class _Indicator(Regularizer):
     def project(self, leaves: list[jax.Array]) -> list[jax.Array]:
         raise NotImplementedError
 
-    def value(self, x: Any) -> Any:
+    def value(self, x: Params) -> Number:
         leaves = [as_float(leaf) for leaf in jax.tree.leaves(x)]
         return jnp.where(self.contains(leaves), 0.0, jnp.inf) if leaves else 0.0
 
-    def prox(self, z: Any, t: Any) -> Any:
+    def prox(self, z: Params, t: Number) -> Params:
         leaves, structure = jax.tree.flatten(jax.tree.map(as_float, z))
         return jax.tree.unflatten(structure, self.project(leaves) if leaves else [])
 
@@ -88,7 +89,7 @@ class Box(_EntrywiseIndicator):
         slack = tolerance(x)
         return (low - slack * jnp.abs(low) <= x) & (x <= high + slack * jnp.abs(high))
 
-    def leaf_prox(self, z: jax.Array, t: Any) -> jax.Array:
+    def leaf_prox(self, z: jax.Array, t: Number) -> jax.Array:
         return jnp.clip(z, cast_like(self.lower, z), cast_like(self.upper, z))
 
 
@@ -102,7 +103,7 @@ class NonNegative(_EntrywiseIndicator):
     def inside(self, x: jax.Array) -> jax.Array:
         return x >= 0
 
-    def leaf_prox(self, z: jax.Array, t: Any) -> jax.Array:
+    def leaf_prox(self, z: jax.Array, t: Number) -> jax.Array:
         return jnp.maximum(z, 0)
 
 
@@ -151,7 +152,7 @@ class L1Ball(_Indicator):
         self.require_positive("radius")
 
     def contains(self, leaves: list[jax.Array]) -> jax.Array:
-        norm = sum(jnp.sum(jnp.abs(x)) for x in leaves)
+        norm = jnp.asarray(sum(jnp.sum(jnp.abs(x)) for x in leaves))
         return norm <= self.radius * (1 + tolerance(*leaves))
 
     def project(self, leaves: list[jax.Array]) -> list[jax.Array]:

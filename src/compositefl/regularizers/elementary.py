@@ -4,12 +4,13 @@ A weight may be one number, an array shaped like the leaf, or a pytree like the 
 entry then has its own.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from compositefl.core.component import component
+from compositefl.core.types import Number
 from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.entries import Entries
 from compositefl.regularizers.operators import cast_like, soft_threshold
@@ -27,7 +28,7 @@ class Zero(Regularizer):
     def leaf_value(self, x: jax.Array) -> jax.Array:
         return jnp.zeros((), x.dtype)
 
-    def leaf_prox(self, z: jax.Array, t: Any) -> jax.Array:
+    def leaf_prox(self, z: jax.Array, t: Number) -> jax.Array:
         return z
 
 
@@ -48,7 +49,7 @@ class L1(Regularizer):
     def leaf_value(self, x: jax.Array) -> jax.Array:
         return jnp.sum(self.weight * jnp.abs(x))
 
-    def leaf_prox(self, z: jax.Array, t: Any) -> jax.Array:
+    def leaf_prox(self, z: jax.Array, t: Number) -> jax.Array:
         return soft_threshold(z, t * self.weight)
 
 
@@ -69,7 +70,7 @@ class SquaredL2(Regularizer):
     def leaf_value(self, x: jax.Array) -> jax.Array:
         return jnp.sum(self.weight * (x * x))
 
-    def leaf_prox(self, z: jax.Array, t: Any) -> jax.Array:
+    def leaf_prox(self, z: jax.Array, t: Number) -> jax.Array:
         return z / cast_like(1 + 2 * t * self.weight, z)
 
 
@@ -91,5 +92,5 @@ class ElasticNet(Regularizer):
     def leaf_value(self, x: jax.Array) -> jax.Array:
         return jnp.sum(self.l1 * jnp.abs(x)) + jnp.sum(self.l2 * (x * x))
 
-    def leaf_prox(self, z: jax.Array, t: Any) -> jax.Array:
+    def leaf_prox(self, z: jax.Array, t: Number) -> jax.Array:
         return soft_threshold(z, t * self.l1) / cast_like(1 + 2 * t * self.l2, z)

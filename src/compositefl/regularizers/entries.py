@@ -13,9 +13,12 @@ import numpy as np
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.trees import named_leaves
+from compositefl.core.types import Number, Params
 from compositefl.core.vector import unwrap
 
-Entries: TypeAlias = Any  # a number, an array like the leaf, or a pytree like the parameters
+# A number, an array like the leaf, or a pytree like the parameters; in the methods of a leaf one of
+# the first two.
+Entries: TypeAlias = float | jax.Array
 
 
 def is_one(value: Any) -> bool:
@@ -33,7 +36,7 @@ def is_traced(*fields: Entries) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(fields))
 
 
-def largest(formula: Callable[..., Any], *fields: Entries) -> Any:
+def largest(formula: Callable[..., Number], *fields: Entries) -> Number:
     """The largest value that an entrywise formula of the fields takes."""
     if all(map(is_scalar, fields)):
         return formula(*fields)  # as the user wrote it: a Python number stays one
@@ -51,7 +54,7 @@ def largest(formula: Callable[..., Any], *fields: Entries) -> Any:
         ) from None
 
 
-def of_leaves(owner: str, name: str, value: Entries, x: Any) -> list[Any]:
+def of_leaves(owner: str, name: str, value: Entries, x: Params) -> list[Any]:
     """The field `name` for each leaf of x; one that does not fit is refused.
 
     ByName writes None where a leaf belongs to another; the pytree of a field has them all.

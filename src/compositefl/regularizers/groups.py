@@ -9,7 +9,8 @@ import numpy as np
 
 from compositefl.core.component import component, static
 from compositefl.core.errors import CompositeFLError, unknown_name
-from compositefl.regularizers.base import Number, Regularizer
+from compositefl.core.types import Number
+from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.entries import Entries
 from compositefl.regularizers.operators import cast_like, safe_sqrt, soft_threshold, square_scale
 
@@ -59,7 +60,7 @@ class _Grouped(Regularizer):
         fits = math.prod(shape) == size
         return None if fits else f"does not fit {size} group ids: it must have {size} entries"
 
-    def _norms(self, x: jax.Array) -> tuple[jax.Array, Any, Any]:
+    def _norms(self, x: jax.Array) -> tuple[jax.Array, jax.Array, Any]:
         """Norms of the groups, their weights w_g, and the group's number of each entry."""
         sizes: Any
         if isinstance(self.groups, str):
@@ -86,12 +87,12 @@ class _Grouped(Regularizer):
         norms, weights, _ = self._norms(x)
         return jnp.sum(weights * norms)
 
-    def _shrink(self, z: jax.Array, u: Any) -> jax.Array:
+    def _shrink(self, z: jax.Array, u: Number) -> jax.Array:
         """z_g max(1 - u w_g / ||z_g||, 0); exactly 0 for ||z_g|| <= u w_g, exactly z for u = 0."""
         norms, weights, entry = self._norms(z)
         cut = cast_like(u, z) * weights
         safe = jnp.maximum(jnp.maximum(norms, cut), jnp.finfo(z.dtype).tiny)
-        factor = (1 - cut / safe)[entry]
+        factor: jax.Array = (1 - cut / safe)[entry]
         return z * (factor if entry is ... else factor.reshape(z.shape))
 
 
@@ -115,7 +116,7 @@ class GroupLasso(_Grouped):
     def leaf_value(self, x: jax.Array) -> jax.Array:
         return self.weight * self._sum_of_norms(x)
 
-    def leaf_prox(self, z: jax.Array, t: Any) -> jax.Array:
+    def leaf_prox(self, z: jax.Array, t: Number) -> jax.Array:
         return self._shrink(z, t * self.weight)
 
 
@@ -141,5 +142,5 @@ class SparseGroupLasso(_Grouped):
     def leaf_value(self, x: jax.Array) -> jax.Array:
         return jnp.sum(self.l1 * jnp.abs(x)) + self.l2 * self._sum_of_norms(x)
 
-    def leaf_prox(self, z: jax.Array, t: Any) -> jax.Array:
+    def leaf_prox(self, z: jax.Array, t: Number) -> jax.Array:
         return self._shrink(soft_threshold(z, t * self.l1), t * self.l2)

@@ -1,12 +1,11 @@
 """Nuclear norm: low rank."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from compositefl.core.component import component
-from compositefl.regularizers.base import Number, Regularizer
+from compositefl.core.types import Number
+from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.operators import cast_like
 
 
@@ -30,7 +29,7 @@ class NuclearNorm(Regularizer):
         matrix = x.reshape(-1, x.shape[-1])
         return self.weight * jnp.sum(jnp.linalg.svd(matrix, compute_uv=False))
 
-    def leaf_prox(self, z: jax.Array, t: Any) -> jax.Array:
+    def leaf_prox(self, z: jax.Array, t: Number) -> jax.Array:
         cut = cast_like(t * self.weight, z)
         u, s, vt = jnp.linalg.svd(z.reshape(-1, z.shape[-1]), full_matrices=False)
         low_rank = (u * jnp.maximum(s - cut, 0)) @ vt

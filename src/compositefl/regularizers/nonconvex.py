@@ -15,6 +15,7 @@ import numpy as np
 
 from compositefl.core.component import component
 from compositefl.core.errors import require_that
+from compositefl.core.types import Number
 from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.entries import Entries, is_traced, largest
 from compositefl.regularizers.operators import cast_like, soft_threshold
@@ -34,13 +35,13 @@ class _FoldedConcave(Regularizer):
     def penalty(self, m: jax.Array) -> jax.Array:
         raise NotImplementedError
 
-    def shrinkage(self, m: jax.Array, t: Any) -> jax.Array:
+    def shrinkage(self, m: jax.Array, t: Number) -> jax.Array:
         raise NotImplementedError
 
     def leaf_value(self, x: jax.Array) -> jax.Array:
         return jnp.sum(self.penalty(jnp.abs(x)).astype(x.dtype))
 
-    def leaf_prox(self, z: jax.Array, t: Any) -> jax.Array:
+    def leaf_prox(self, z: jax.Array, t: Number) -> jax.Array:
         t = cast_like(jnp.where(t < self.max_prox, t, jnp.nan), z)
         return soft_threshold(z, self.shrinkage(jnp.abs(z), t))
 
@@ -64,14 +65,14 @@ class MCP(_FoldedConcave):
         self.require_positive("theta")
 
     @property
-    def rho(self) -> Any:
+    def rho(self) -> Number:
         return largest(lambda theta: 1.0 / theta, self.theta)
 
     def penalty(self, m: jax.Array) -> jax.Array:
         m = jnp.minimum(m, self.theta * self.weight)
         return self.weight * m - m * m / (2 * self.theta)
 
-    def shrinkage(self, m: jax.Array, t: Any) -> jax.Array:
+    def shrinkage(self, m: jax.Array, t: Number) -> jax.Array:
         return t / (1 - t / self.theta) * jnp.maximum(self.weight - m / self.theta, 0)
 
 
@@ -96,7 +97,7 @@ class SCAD(_FoldedConcave):
         self._require(_require_above_two, "a")
 
     @property
-    def rho(self) -> Any:
+    def rho(self) -> Number:
         return largest(lambda a: 1.0 / (a - 1), self.a)
 
     def penalty(self, m: jax.Array) -> jax.Array:
@@ -104,7 +105,7 @@ class SCAD(_FoldedConcave):
         bend = jnp.maximum(m - self.weight, 0)
         return self.weight * m - bend * bend / (2 * (self.a - 1))
 
-    def shrinkage(self, m: jax.Array, t: Any) -> jax.Array:
+    def shrinkage(self, m: jax.Array, t: Number) -> jax.Array:
         bent = t / (self.a - 1 - t) * (self.a * self.weight - m)
         return jnp.clip(bent, 0, t * self.weight)
 
@@ -127,13 +128,13 @@ class LogSum(_FoldedConcave):
         self.require_positive("theta")
 
     @property
-    def rho(self) -> Any:
+    def rho(self) -> Number:
         return largest(lambda weight, theta: weight / (theta * theta), self.weight, self.theta)
 
     def penalty(self, m: jax.Array) -> jax.Array:
         return self.weight * jnp.log1p(m / self.theta)
 
-    def shrinkage(self, m: jax.Array, t: Any) -> jax.Array:
+    def shrinkage(self, m: jax.Array, t: Number) -> jax.Array:
         # m minus the root, rationalised: no cancellation, and 0 for t = 0.
         s, c = m + self.theta, t * self.weight
         return 2 * c / (s + jnp.sqrt(jnp.maximum(s * s - 4 * c, 0)))
@@ -158,13 +159,13 @@ class TransformedL1(_FoldedConcave):
         self.require_positive("a")
 
     @property
-    def rho(self) -> Any:
+    def rho(self) -> Number:
         return largest(lambda weight, a: 2.0 * weight * (a + 1) / (a * a), self.weight, self.a)
 
     def penalty(self, m: jax.Array) -> jax.Array:
         return self.weight * (self.a + 1) * m / (self.a + m)
 
-    def shrinkage(self, m: jax.Array, t: Any) -> jax.Array:
+    def shrinkage(self, m: jax.Array, t: Number) -> jax.Array:
         # With 1 - cos q = 2 sin^2(q/2), m minus the root is (4/3)(a+m) sin^2(q/6): exact for
         # small t, where arccos near 1 loses half the digits.
         s = self.a + m

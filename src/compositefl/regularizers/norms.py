@@ -1,12 +1,11 @@
 """The l-infinity norm of the whole model."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from compositefl.core.component import component
-from compositefl.regularizers.base import Number, Regularizer, as_float
+from compositefl.core.types import Number, Params
+from compositefl.regularizers.base import Regularizer, as_float
 from compositefl.regularizers.operators import cast_like, largest_entry, level_from_top
 
 
@@ -23,11 +22,11 @@ class LInf(Regularizer):
     def __post_init__(self) -> None:
         self.require_nonnegative("weight")
 
-    def value(self, x: Any) -> Any:
+    def value(self, x: Params) -> Number:
         leaves = [as_float(leaf) for leaf in jax.tree.leaves(x)]
         return self.weight * largest_entry(leaves) if leaves else 0.0
 
-    def prox(self, z: Any, t: Any) -> Any:
+    def prox(self, z: Params, t: Number) -> Params:
         leaves, structure = jax.tree.flatten(jax.tree.map(as_float, z))
         if not leaves:
             return z

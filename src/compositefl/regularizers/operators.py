@@ -6,13 +6,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from compositefl.core.types import Number
+
 
 def cast_like(value: Any, z: jax.Array) -> jax.Array:
     """`value` in the floating type of z, so that a double step size does not widen a float32 z."""
     return jnp.asarray(value, z.dtype)
 
 
-def soft_threshold(z: jax.Array, u: Any) -> jax.Array:
+def soft_threshold(z: jax.Array, u: Number) -> jax.Array:
     """sign(z) * max(|z| - u, 0). Written so that z is exact for u = 0 and 0 exact for |z| <= u."""
     u = cast_like(u, z)
     return z - jnp.clip(z, -u, u)
@@ -43,7 +45,7 @@ def largest_entry(leaves: Sequence[jax.Array]) -> jax.Array:
     return jnp.max(jnp.stack([jnp.max(jnp.abs(u), initial=0) for u in leaves]))
 
 
-def water_level(leaves: Sequence[jax.Array], total: Any, start: Any) -> jax.Array:
+def water_level(leaves: Sequence[jax.Array], total: Number, start: Number) -> jax.Array:
     """The level h >= start with sum_j max(u_j - h, 0) = total over all entries of all leaves.
 
     `start` itself if the sum is below `total` there. Newton's method on a convex, decreasing,
@@ -52,7 +54,7 @@ def water_level(leaves: Sequence[jax.Array], total: Any, start: Any) -> jax.Arra
     at least -total, and has its digits where they count.
     """
 
-    def newton(h: jax.Array, leaves: Sequence[jax.Array], total: Any) -> jax.Array:
+    def newton(h: jax.Array, leaves: Sequence[jax.Array], total: Number) -> jax.Array:
         excess = sum(jnp.sum(jnp.maximum(u - h, 0)) for u in leaves)
         count = sum(jnp.sum(u > h) for u in leaves)
         return h + ((excess - total) / jnp.maximum(count, 1)).astype(h.dtype)
@@ -69,7 +71,7 @@ def water_level(leaves: Sequence[jax.Array], total: Any, start: Any) -> jax.Arra
     return jnp.where(level < start, start, level)  # not maximum: at a tie the derivative is level's
 
 
-def level_from_top(leaves: Sequence[jax.Array], total: Any) -> tuple[jax.Array, jax.Array]:
+def level_from_top(leaves: Sequence[jax.Array], total: Number) -> tuple[jax.Array, jax.Array]:
     """(top, h): the level h + top >= 0 with sum_j max(|u_j| - top - h, 0) = total.
 
     top is the largest |u_j|, without a derivative. h + top = 0 if the sum of all |u_j| is below

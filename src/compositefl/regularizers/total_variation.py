@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from compositefl.core.component import component
-from compositefl.regularizers.base import Number, Regularizer
+from compositefl.core.types import Number
+from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.operators import cast_like
 
 
@@ -27,15 +28,16 @@ class TotalVariation1D(Regularizer):
     def leaf_value(self, x: jax.Array) -> jax.Array:
         return self.weight * jnp.sum(jnp.abs(jnp.diff(x.ravel())))
 
-    def leaf_prox(self, z: jax.Array, t: Any) -> jax.Array:
+    def leaf_prox(self, z: jax.Array, t: Number) -> jax.Array:
         if z.size < 2:
             return z
         bound = cast_like(t * self.weight, z)
-        smooth = taut_sequence(z.ravel(), bound).reshape(z.shape)
+        smooth: jax.Array = taut_sequence(z.ravel(), bound).reshape(z.shape)
         return jnp.where(bound > 0, smooth, z)  # exactly z for t = 0
 
 
-@jax.custom_batching.sequential_vmap  # a batch of scalar loops must stay a loop over instances
+# A batch of scalar loops must stay a loop over instances.
+@jax.custom_batching.sequential_vmap  # type: ignore[untyped-decorator]
 def taut_sequence(y: jax.Array, bound: jax.Array) -> jax.Array:
     """argmin_x 1/2 ||x - y||^2 + bound * sum_k |x_{k+1} - x_k|, by Johnson's dynamic programming.
 
@@ -49,10 +51,10 @@ def taut_sequence(y: jax.Array, bound: jax.Array) -> jax.Array:
     The knots of D lie in a deque, each with the jumps of slope and intercept there. An end is
     found by walking in from one side over the knots it removes; it then becomes the outermost
     knot. A knot enters and leaves once, hence O(p). The mirror image of the walk from the left
-    (side = 1) is the walk from the right (side = -1); the loop does one knot a turn.
+    (side = 1) is the walk from the right (side = -1); the loop does one knot per pass.
     """
     p = y.shape[0]
-    spare = 2 * p  # rows that nobody reads take the writes of turns that have none
+    spare = 2 * p  # rows that nobody reads take the writes of passes that have none
 
     def put(array: jax.Array, index: Any, row: jax.Array) -> jax.Array:
         return lax.dynamic_update_slice_in_dim(array, row[None], index, 0)
@@ -68,9 +70,10 @@ def taut_sequence(y: jax.Array, bound: jax.Array) -> jax.Array:
         """
         k, side, i, left, right, slope, intercept = walk
         inside = side.astype(y.dtype) * (slope * x + intercept - level_of(k, side)) <= 0
-        return (left <= i) & (i <= right) & inside
+        on: jax.Array = (left <= i) & (i <= right) & inside
+        return on
 
-    def turn(state: Any) -> Any:
+    def iterate(state: Any) -> Any:
         k, side, i, left, right, slope, intercept, (_, slope_jump, jump), pass_knot = state[:9]
         knots, ends = state[9:]
         sign = side.astype(y.dtype)
@@ -95,17 +98,19 @@ def taut_sequence(y: jax.Array, bound: jax.Array) -> jax.Array:
             clipped - y[jnp.minimum(next_k, p - 1)],
         )
         walk = jax.tree.map(lambda a, b: jnp.where(pass_knot, a, b), on, found)
-        # The knot of the next turn is read after the write, never before it: XLA then updates
-        # the arrays in place. Otherwise it copies them every turn and the loop costs O(p^2).
+        # The knot of the next pass is read after the write, never before it: XLA then updates
+        # the arrays in place. Otherwise it copies them every pass and the loop costs O(p^2).
         knot = knots[walk[2]]
         return (*walk, knot, passes(walk, knot[0]), knots, ends)
 
-    index = lambda i: jnp.asarray(i, jnp.int32)  # noqa: E731
+    def index(i: int) -> jax.Array:
+        return jnp.asarray(i, jnp.int32)
+
     knots = jnp.zeros((2 * p + 1, 3), y.dtype)
     ends = jnp.zeros(2 * p + 1, y.dtype)
     start = (index(0), index(1), index(p), index(p), index(p - 1), jnp.ones_like(bound), -y[0])
     first = (*start, knots[0], jnp.asarray(False), knots, ends)
-    state = lax.while_loop(lambda s: s[0] < p, turn, first)
+    state = lax.while_loop(lambda s: s[0] < p, iterate, first)
     ends = state[-1][: 2 * p].reshape(p, 2)
 
     def back(x: jax.Array, ends: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -1,5 +1,6 @@
 """2:4 sparsity: at most two nonzeros in every four, the pattern that sparse tensor cores run."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -7,18 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from compositefl.core.component import component
-from compositefl.regularizers.base import Number, Regularizer
+from compositefl.core.types import Number
+from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.operators import cast_like
 
 MAX_SWEEPS = 500  # below 1/rho fifty are enough; far above it a few groups crawl
 
 
-def pairs(w: Any) -> Any:
+def pairs(w: Sequence[jax.Array]) -> jax.Array:
     """The sum of the products of two different entries of w (three arrays)."""
     return w[0] * (w[1] + w[2]) + w[1] * w[2]
 
 
-def triples(w: Any) -> Any:
+def triples(w: Sequence[jax.Array]) -> jax.Array:
     """The sum of the products of three different entries of w (four arrays)."""
     return w[0] * pairs(w[1:]) + w[1] * w[2] * w[3]
 
@@ -69,7 +71,7 @@ class TwoFour(Regularizer):
         self.require_positive("bound")
 
     @property
-    def rho(self) -> Any:
+    def rho(self) -> Number:
         return (13**0.5 - 1) * self.weight * self.bound
 
     def leaf_problem(self, shape: tuple[int, ...]) -> str | None:
@@ -80,7 +82,7 @@ class TwoFour(Regularizer):
         groups = jnp.abs(x).reshape(-1, 4)
         return self.weight * jnp.sum(triples([groups[:, j] for j in range(4)]))
 
-    def leaf_prox(self, z: jax.Array, t: Any) -> jax.Array:
+    def leaf_prox(self, z: jax.Array, t: Number) -> jax.Array:
         s = cast_like(t * self.weight, z)
         m = jnp.abs(z).reshape(-1, 4)
         # place[g, j, k]: entry j of group g is its k-th largest. Ranks come from comparisons and
@@ -92,7 +94,8 @@ class TwoFour(Regularizer):
         u = list(jnp.sum(jnp.where(place, m[:, :, None], 0), axis=1).T)
 
         def cost(w: list[jax.Array]) -> jax.Array:
-            return sum((w[j] - u[j]) ** 2 for j in range(4)) / 2 + s * triples(w)
+            distance: jax.Array = sum((w[j] - u[j]) ** 2 for j in range(4)) / 2
+            return distance + s * triples(w)
 
         # Below 1/rho the first candidate is the solution; another must be lower by more than
         # rounding, or it would replace small entries by 0.

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
+from compositefl.core.types import Batch, Loss, Number, Params
 from compositefl.core.vector import Vector
 from compositefl.engine.client import CHUNK, coupled_mean, weighted_loss
 from compositefl.engine.stationarity import prox_point, stationarity
@@ -18,7 +19,7 @@ from compositefl.simulation.placement import AXIS, PLACED, Placed
 
 
 def sum_over_samples(
-    function: Callable[[Any, Any], Any], samples: Any, weight: jax.Array, chunk: int = CHUNK
+    function: Callable[[Any, Any], Any], samples: Batch, weight: jax.Array, chunk: int = CHUNK
 ) -> jax.Array:
     """Sum of function(batch, weights) over chunks of all samples on all devices."""
     length = weight.shape[0]
@@ -35,7 +36,7 @@ def sum_over_samples(
     return lax.psum(lax.fori_loop(0, -(-length // size), add, zero), AXIS)
 
 
-def mean_over_clients(loss: Coupled, x: Any, placed: Placed) -> Any:
+def mean_over_clients(loss: Coupled, x: Params, placed: Placed) -> Any:
     """f and its gradient, from the batches of each client of all devices."""
     info = placed.info
 
@@ -51,7 +52,7 @@ def mean_over_clients(loss: Coupled, x: Any, placed: Placed) -> Any:
     return jax.tree.map(lambda a: a / weight.astype(a.dtype), total)
 
 
-def mean_accuracy(accuracy: Callable[[Any, Any], Any], x: Any, test: Any) -> jax.Array:
+def mean_accuracy(accuracy: Callable[[Any, Any], Any], x: Params, test: Batch) -> jax.Array:
     """Accuracy over the test set; a coupled one in batches of its size."""
     samples, weight = test
     if isinstance(accuracy, Coupled):
@@ -61,16 +62,16 @@ def mean_accuracy(accuracy: Callable[[Any, Any], Any], x: Any, test: Any) -> jax
 
 
 def _evaluate(
-    loss: Callable[[Any, Any], Any],
+    loss: Loss,
     accuracy: Callable[[Any, Any], Any] | None,
     placed: Placed,
-    test: Any,
-    gamma: Any,
+    test: Batch,
+    gamma: Number,
     regularizers: Regularizer,
     models: Any,
     normal_map_points: Any,
 ) -> dict[str, jax.Array]:
-    def value_and_gradient(x: Any) -> Any:
+    def value_and_gradient(x: Params) -> Any:
         if isinstance(loss, Coupled):
             return mean_over_clients(loss, x, placed)
         return sum_over_samples(
@@ -97,12 +98,12 @@ def _evaluate(
 
 @partial(jax.jit, static_argnames=("loss", "accuracy", "mesh"))
 def evaluate(
-    loss: Callable[[Any, Any], Any],
+    loss: Loss,
     accuracy: Callable[[Any, Any], Any] | None,
     mesh: Any,
     placed: Placed,
-    test: Any,
-    gamma: Any,
+    test: Batch,
+    gamma: Number,
     regularizers: Regularizer,
     models: Any,
     normal_map_points: Any,

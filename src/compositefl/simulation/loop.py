@@ -12,6 +12,7 @@ import numpy as np
 
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.trees import WeightedMean, as_number, floats_to
+from compositefl.core.types import DType, Number
 from compositefl.core.vector import Vector
 from compositefl.engine.client import client_keys
 from compositefl.engine.eager import (
@@ -54,7 +55,7 @@ class LoopSimulation:
         batch_size: int | None,
         count: int,
         weights: np.ndarray,
-        dtype: Any,
+        dtype: DType,
         replacement: bool = False,
         conditions: Conditions = RELIABLE,
     ):
@@ -166,7 +167,7 @@ class LoopSimulation:
             times = np.bincount(who, drawn, sampling.clients).astype(np.int32)
         return np.flatnonzero(times), times
 
-    def _measure(self, run: int, gamma: Any) -> dict[str, float]:
+    def _measure(self, run: int, gamma: Number) -> dict[str, float]:
         algorithm, phi = self.algorithms[run], self.algorithms[run].regularizer
         x = jax.device_get(model(algorithm, self.servers[run]))
         value, gradient = self._objective(x)

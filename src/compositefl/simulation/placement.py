@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from compositefl.core.types import Batch, DType, PyTree
 from compositefl.engine.client import ClientInfo
 from compositefl.engine.samples import gather
 from compositefl.problem import Problem
@@ -17,7 +18,7 @@ AXIS = "clients"
 class Placed(NamedTuple):
     """Data of a problem on a mesh."""
 
-    samples: Any  # clients' samples, one after the other; sharded over the devices
+    samples: Batch  # clients' samples, one after the other; sharded over the devices
     info: Any  # ClientInfo, one entry per row; sharded
     sample_weight: Any  # weight of each sample in f; 0 for padding; sharded
     place_of: Any  # of each client: device * rows + row; on every device
@@ -54,13 +55,13 @@ class Layout:
         rows = self.order[device * self.rows : (device + 1) * self.rows]
         return rows[rows >= 0]
 
-    def to_rows(self, tree: Any) -> Any:
+    def to_rows(self, tree: PyTree) -> Any:
         """(run, client, ...) in the order of the clients -> rows on the devices."""
         take = np.maximum(self.order, 0)
         sharding = NamedSharding(self.mesh, PartitionSpec(None, AXIS))
         return jax.tree.map(lambda a: jax.device_put(np.asarray(a)[:, take], sharding), tree)
 
-    def from_rows(self, tree: Any) -> Any:
+    def from_rows(self, tree: PyTree) -> Any:
         """Rows on the devices -> (run, client, ...) numpy arrays in the order of the clients."""
         clients = len(self.place_of)
 
@@ -75,7 +76,7 @@ class Layout:
         return jax.tree.map(collect, tree)
 
 
-def place(problem: Problem, layout: Layout, weights: np.ndarray, dtype: Any) -> Placed:
+def place(problem: Problem, layout: Layout, weights: np.ndarray, dtype: DType) -> Placed:
     """Copy each client's samples to its device, one device at a time."""
     mesh, sizes, rows = layout.mesh, problem.sizes, layout.rows
     length = max(int(sizes[layout.on_device(d)].sum()) for d in range(mesh.size))
@@ -121,7 +122,7 @@ def device_mesh(devices: int | None = None) -> Mesh:
     return Mesh(np.asarray(available[: devices or len(available)]), (AXIS,))
 
 
-def replicated(mesh: Mesh, tree: Any) -> Any:
+def replicated(mesh: Mesh, tree: PyTree) -> Any:
     """Put `tree` on every device."""
     sharding = NamedSharding(mesh, PartitionSpec())
     return jax.tree.map(lambda a: jax.device_put(jnp.asarray(a), sharding), tree)

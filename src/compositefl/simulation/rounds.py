@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from compositefl.algorithms.base import Algorithm
+from compositefl.core.types import Array, ClientState, Loss, Number, PyTree, ServerState
 from compositefl.core.vector import Vector
 from compositefl.engine.client import ClientInfo, Oracle, client_round
 from compositefl.engine.sampling import (
@@ -48,7 +49,7 @@ class ClientSampling:
 class Program:
     """What is compiled in: everything but numbers and data."""
 
-    loss: Callable[[Any, Any], Any]
+    loss: Loss
     mesh: Mesh
     rows: int  # clients of one device
     sampling: ClientSampling
@@ -71,16 +72,16 @@ RELIABLE = Conditions()
 class RunState(NamedTuple):
     """All that changes from round to round. Leading axis of every leaf: the run."""
 
-    server: Any
+    server: ServerState
     clients: Any  # second axis: rows of the layout
-    diverged: Any  # round in which the run left the finite numbers, -1 if it did not
+    diverged: Array  # round in which the run left the finite numbers, -1 if it did not
 
 
 class Work(NamedTuple):
     """What the clients did, summed over them: for the accounts."""
 
-    visits: Any
-    steps: Any
+    visits: Array
+    steps: Array
 
 
 def initial_state(algorithm: Algorithm, x0: Any, rows: int) -> tuple[Any, Any]:
@@ -107,14 +108,19 @@ class Participants(NamedTuple):
     There may be entries of nobody, with times 0.
     """
 
-    row: Any  # of the client on this device; None: all rows, in their order
-    times: Any  # how often the client was drawn
-    steps: Any  # local steps it can make; one number, or one per entry with stragglers
-    arrived: Any  # its upload reaches the server; None: every upload does
+    row: Array  # of the client on this device; None: all rows, in their order
+    times: Array  # how often the client was drawn
+    steps: Array  # local steps it can make; one number, or one per entry with stragglers
+    arrived: Array  # its upload reaches the server; None: every upload does
 
 
 def draw_participants(
-    program: Program, conditions: Conditions, key: jax.Array, t: Any, placed: Placed, steps: Any
+    program: Program,
+    conditions: Conditions,
+    key: jax.Array,
+    t: Number,
+    placed: Placed,
+    steps: Array,
 ) -> Participants:
     """Draw the round's participants, stragglers and lost uploads.
 
@@ -137,7 +143,7 @@ def draw_participants(
 
 
 def draw_faults(
-    conditions: Conditions, key: jax.Array, t: Any, who: jax.Array, steps: Any
+    conditions: Conditions, key: jax.Array, t: Number, who: jax.Array, steps: Number
 ) -> tuple[Any, Any]:
     """(steps, arrived) of the clients `who`: their local steps, and whose upload arrives."""
     arrived = None
@@ -156,9 +162,9 @@ def one_round(
     rank: Any,
     conditions: Conditions,
     everything: Any,
-    t: Any,
+    t: Number,
     algorithm: Algorithm,
-    server: Any,
+    server: ServerState,
     clients: Any,
     key: jax.Array,
 ) -> tuple[Any, Any, Work]:
@@ -187,14 +193,14 @@ def one_round(
 
     if "mean_full_gradient" in algorithm.needs:  # an exchange of its own before the local steps
 
-        def open_round(state: Any, info: ClientInfo, _: Any) -> Any:
+        def open_round(state: ClientState, info: ClientInfo, _: Any) -> Any:
             return oracle(info).full(algorithm.anchor(message))[1], state, 0
 
         everyone = present._replace(arrived=None)
         opening, _, _ = visit(program, open_round, clients, info, everyone)
         extras["mean_full_gradient"], _ = mean_over_clients(opening, info, everyone, rank)
 
-    def work(state: Any, info: ClientInfo, steps: Any) -> Any:
+    def work(state: ClientState, info: ClientInfo, steps: Number) -> Any:
         own = dict(extras)
         if "key" in algorithm.needs:
             own["key"] = jax.random.fold_in(client_key, info.id)
@@ -296,7 +302,7 @@ def _column(mask: jax.Array, like: jax.Array) -> jax.Array:
     return mask.reshape(-1, *[1] * (like.ndim - 1))
 
 
-def is_finite(tree: Any) -> jax.Array:
+def is_finite(tree: PyTree) -> jax.Array:
     """Whether all numbers of `tree` are finite."""
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(a)) for a in jax.tree.leaves(tree)]))
 
@@ -308,7 +314,7 @@ def _run(
     conditions: Conditions,
     algorithms: Algorithm,
     trials: jax.Array,
-    seed: Any,
+    seed: Array,
     state: RunState,
     start: Any,
     stop: Any,
@@ -318,7 +324,7 @@ def _run(
     everything = lax.psum(jnp.sum(placed.info.weight), AXIS)
 
     def advance(
-        t: Any, algorithm: Algorithm, key: jax.Array, state: RunState
+        t: Number, algorithm: Algorithm, key: jax.Array, state: RunState
     ) -> tuple[RunState, Work]:
         server, clients, made = one_round(
             program, placed, rank, conditions, everything, t, algorithm, *state[:2], key
@@ -350,7 +356,7 @@ def _run_on_mesh(
     conditions: Conditions,
     algorithms: Algorithm,
     trials: jax.Array,
-    seed: Any,
+    seed: Array,
     state: RunState,
     start: Any,
     stop: Any,

@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.trees import as_numbers, floats_to
+from compositefl.core.types import DType, PyTree
 from compositefl.problem import DataIdentity, Problem
 from compositefl.simulation import device_sum
 from compositefl.simulation.evaluation import evaluate
@@ -60,7 +61,7 @@ class Simulation:
         batch_size: int | None,
         count: int,
         weights: np.ndarray,
-        dtype: Any,
+        dtype: DType,
         replacement: bool = False,
         conditions: Conditions = RELIABLE,
         devices: int | None = None,
@@ -259,7 +260,7 @@ def _initial(mesh: Mesh, rows: int, algorithms: Algorithm, x0: Any) -> Any:
     """Server and client states of every run, at its place on the devices, in x0's type."""
     dtype = jnp.result_type(*jax.tree.leaves(x0))
 
-    def put(tree: Any, spec: PartitionSpec) -> Any:
+    def put(tree: PyTree, spec: PartitionSpec) -> Any:
         sharding = NamedSharding(mesh, spec)
         real = lambda a: a.astype(dtype) if jnp.issubdtype(a.dtype, jnp.floating) else a  # noqa: E731
         return jax.tree.map(lambda a: lax.with_sharding_constraint(real(a), sharding), tree)

@@ -74,7 +74,7 @@ def score_all(
     late = table[table["round"] >= 0.9 * table["round"].max()]
     value = -late[metric] if metric in LARGER_IS_BETTER else late[metric]
     value = value.where(late["diverged"] == 0, np.inf).fillna(np.inf)
-    return value.groupby(late["point"]).mean().to_numpy()
+    return np.asarray(value.groupby(late["point"]).mean())
 
 
 def tuned_fields(algorithm: Algorithm) -> list[str]:

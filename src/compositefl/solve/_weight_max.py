@@ -11,7 +11,7 @@ import numpy as np
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.trees import weighted_mean
-from compositefl.core.types import Params
+from compositefl.core.types import Batch, Params, PyTree
 from compositefl.core.vector import Vector, squared_norm
 from compositefl.engine.eager import full_mean, mean_over_parts
 from compositefl.engine.samples import gather
@@ -70,7 +70,7 @@ def _prox_parameter(phi: Regularizer) -> float:
     return min(1.0, 0.5 * float(phi.max_prox))
 
 
-def _any(tree: Any) -> bool:
+def _any(tree: PyTree) -> bool:
     return any(bool(jnp.any(leaf)) for leaf in jax.tree.leaves(tree))
 
 
@@ -95,7 +95,7 @@ def _objective(problem: Problem, shares: np.ndarray) -> Objective:
     samples = [gather(problem, [i], int(n), np.float64) for i, n in enumerate(problem.sizes)]
     compiled = jax.jit(jax.value_and_grad(loss.function)) if problem.compiles else None
 
-    def client(params: Params, batch: Any) -> Any:
+    def client(params: Params, batch: Batch) -> Any:
         if compiled is None:
             return full_mean(loss, params, batch)
         return mean_over_parts(partial(compiled, params), loss, batch)

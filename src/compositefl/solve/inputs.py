@@ -64,12 +64,12 @@ def as_algorithm(given: Any) -> Algorithm:
 
 def with_regularizer(algorithm: Any, regularizer: Any) -> Algorithm:
     """The algorithm with the regulariser, which may have been given to either, not to both."""
-    algorithm, own = as_algorithm(algorithm), as_algorithm(algorithm).regularizer
-    given = as_regularizer(regularizer)
+    method, given = as_algorithm(algorithm), as_regularizer(regularizer)
+    own = method.regularizer
     if isinstance(own, Zero) or same(own, given):
-        return replace(algorithm, regularizer=given)
+        return replace(method, regularizer=given)
     if regularizer is None:
-        return algorithm
+        return method
     raise CompositeFLError(
         f"regularizer={given!r}, but the algorithm comes with {own!r}: give one of them",
         parameter="regularizer",

@@ -27,7 +27,7 @@ BARE = "params"  # the name in files of a model that is one array and not a tree
 class Result:
     """The outcome of `minimize`. With trials > 1 all arrays have the trial as leading axis."""
 
-    params: Any  # the post-prox model
+    params: Params  # the post-prox model
     history: pd.DataFrame  # one row per evaluation and trial
     server: Any  # the server's final state
     clients: Any  # the clients' private states, the client as leading axis (after the trial)

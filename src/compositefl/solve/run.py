@@ -1,6 +1,7 @@
 """The loop around a simulation: rounds, evaluations, progress, checkpoints, Ctrl-C."""
 
 import hashlib
+import math
 import signal
 import sys
 import threading
@@ -112,7 +113,7 @@ class Run:
     def residual(self) -> float:
         """Norm of the natural residual at the last evaluation, the largest over the runs."""
         last = self.history[-len(self.trials) :]
-        return max(row["natural_residual_sq"] for row in last) ** 0.5
+        return math.sqrt(max(row["natural_residual_sq"] for row in last))
 
     def _enough(self) -> str:
         """The reason to stop now, or nothing."""

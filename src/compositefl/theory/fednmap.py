@@ -70,7 +70,9 @@ class _FedNMap(Theorem):
         """Largest eta_hat and eta_a."""
         raise NotImplementedError
 
-    def finish(self, c: Constants, s: Setting, gamma: float, steps: Any, m: int) -> dict[str, Any]:
+    def finish(
+        self, c: Constants, s: Setting, gamma: float, steps: tuple[float, float], m: int
+    ) -> dict[str, Any]:
         """The chosen steps, with m lowered where kept steps do not allow it."""
         local_lr, server_lr = steps
         chosen = {"gamma": gamma, "local_lr": local_lr, "server_lr": server_lr}

@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.types import Batch, Number
 from compositefl.core.vector import Vector, squared_norm
 from compositefl.engine.client import weighted_loss
 from compositefl.engine.samples import gather
@@ -114,10 +115,10 @@ def normal_like(rng: np.random.Generator, x: Vector) -> Vector:
 
 def _sum_chunks(
     function: Callable[[Any, Any], Any],
-    samples: Any,
+    samples: Batch,
     cut: Cut,
     start: Any,
-    size: Any,
+    size: Number,
     weight: jax.Array | None = None,
 ) -> Any:
     """Sum of function(batch, weights) over a client's samples, each with weight 1/size.
@@ -139,7 +140,7 @@ def _sum_chunks(
 
 
 @partial(jax.jit, static_argnames=("loss", "cut"))
-def _value_and_gradient(loss: Any, cut: Cut, samples: Any, weight: jax.Array, x: Vector) -> Any:
+def _value_and_gradient(loss: Any, cut: Cut, samples: Batch, weight: jax.Array, x: Vector) -> Any:
     both = lambda batch, w: jax.value_and_grad(weighted_loss, argnums=1)(  # noqa: E731
         loss, x.tree, batch, w
     )
@@ -151,11 +152,11 @@ def _value_and_gradient(loss: Any, cut: Cut, samples: Any, weight: jax.Array, x:
 def _descend(
     loss: Any,
     cut: Cut,
-    samples: Any,
+    samples: Batch,
     weight: jax.Array,
     phi: Regularizer,
     x: Vector,
-    step: Any,
+    step: Number,
     count: int,
 ) -> Vector:
     def body(_: Any, x: Vector) -> Vector:
@@ -168,10 +169,10 @@ def _descend(
 
 @partial(jax.jit, static_argnames=("loss", "cut"))
 def _curvature(
-    loss: Any, cut: Cut, samples: Any, clients: Any, x: Vector, v: Vector, power_steps: int
+    loss: Any, cut: Cut, samples: Batch, clients: Any, x: Vector, v: Vector, power_steps: int
 ) -> Any:
     def one(client: Any) -> Any:
-        def part(v: Vector, batch: Any, weight: Any) -> Any:
+        def part(v: Vector, batch: Batch, weight: Number) -> Any:
             gradient = lambda p: jax.grad(weighted_loss, argnums=1)(  # noqa: E731
                 loss, p, batch, weight
             )
@@ -199,7 +200,7 @@ def _dot(a: Vector, b: Vector) -> jax.Array:
 
 @partial(jax.jit, static_argnames=("loss", "cut"))
 def _statistics(
-    loss: Any, cut: Cut, samples: Any, clients: Any, rows: jax.Array, x: Vector, gradient: Vector
+    loss: Any, cut: Cut, samples: Batch, clients: Any, rows: jax.Array, x: Vector, gradient: Vector
 ) -> Any:
     def one(client: Any) -> Any:
         start, size, rows = client

@@ -4,17 +4,17 @@ import itertools
 
 import jax
 import numpy as np
-import plain_newton
 import pytest
-from problems import centralised_solution
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.linear_model import LogisticRegression
 
 import compositefl as cfl
-from compositefl.cli.listing import tables
+from compositefl.cli.listing import costs
 from compositefl.core.symmetric import from_triangle, to_triangle, triangle_size
 from compositefl.engine.accounting import round_cost
 from compositefl.engine.hessian import LARGEST, dense_hessian
+from tests.problems import centralised_solution
+from tests.reference import newton
 
 WEIGHT = 0.01
 CUTS = {"breast": (0, 30, 110, 250, 400, 569), "wine": (0, 20, 60, 100, 178)}
@@ -52,21 +52,21 @@ def flat(params):
 
 def pooled_fit(problem):
     """The coefficients of scikit-learn with all samples in one table, intercept first."""
-    x, y = plain_newton.pooled(problem.clients, intercept=False)
+    x, y = newton.pooled(problem.clients, intercept=False)
     lasso = dict(l1_ratio=1, C=1 / (WEIGHT * len(y)), solver="saga")
     model = LogisticRegression(tol=1e-7, max_iter=20_000, random_state=0, **lasso).fit(x, y)
     return np.r_[model.intercept_, model.coef_[0]]
 
 
 def psi(w, x, y, weight):
-    return plain_newton.logistic(w, x, y)[0] + weight @ np.abs(w)
+    return newton.logistic(w, x, y)[0] + weight @ np.abs(w)
 
 
 def test_the_pooled_fit_of_scikit_learn():
     problem = breast_cancer()
     w = pooled_fit(problem)
     result = solve(problem, L1)
-    best = psi(w, *plain_newton.pooled(problem.clients), np.r_[0, np.full(30, WEIGHT)])
+    best = psi(w, *newton.pooled(problem.clients), np.r_[0, np.full(30, WEIGHT)])
     gap = (result.history.psi.to_numpy() - best) / best
     assert gap[7] < 1e-6 < gap[5]
     assert (np.abs(gap[8:]) < 1e-8).all()
@@ -78,13 +78,13 @@ def test_the_pooled_fit_of_scikit_learn():
 def test_raw_features():
     """No scaling: the natural residual is in other units, so psi is the proof."""
     problem = breast_cancer(standardised=False)
-    x, y = plain_newton.pooled(problem.clients)
+    x, y = newton.pooled(problem.clients)
     result = solve(problem, L1, rounds=14)
     history = result.history.psi.to_numpy()
     assert (history[10] - history[-1]) / history[-1] < 1e-6
     # Optimality in plain NumPy, feature by feature in its own units.
     w = flat(result.params)
-    _, g, _ = plain_newton.logistic(w, x, y)
+    _, g, _ = newton.logistic(w, x, y)
     scale = x.std(0) + x.mean(0)
     active = w[1:] != 0
     assert abs(g[0]) < 1e-10 and active.sum() > 3
@@ -103,7 +103,7 @@ def test_trajectory_of_numpy(start):
     first = start * np.array([1, -1, 1, 1, -1, 1])
     problem = problem.with_params({"dense0": {"bias": first[:1], "kernel": first[1:, None]}})
     weight = np.r_[0, np.full(5, WEIGHT)]
-    twin = list(plain_newton.prox_newton(first, *plain_newton.pooled(clients), weight, 9))
+    twin = list(newton.prox_newton(first, *newton.pooled(clients), weight, 9))
     rejected = [np.array_equal(a, b) for a, b in itertools.pairwise(twin)]
     assert any(rejected[:5]) == (start > 0)
     for rounds in (1, 2, 3, 5, 9):
@@ -207,7 +207,7 @@ def test_costs_and_the_list():
     )
     assert (cost.prox_client, cost.prox_server) == (0, 1)
     assert cost.so_far(2, 6, 0)["hessians"] == 6
-    names, *_, vectors, _, clients = tables("algorithms")[0].columns
+    names, vectors, _, clients = costs().columns
     row = [str(cell) for cell in names.cells].index("prox-newton")
     assert str(list(vectors.cells)[row]) == "1 / 0.5p"
     assert str(list(clients.cells)[row]) == "all"

@@ -48,7 +48,7 @@ def configure(
 
     devices: how many devices JAX makes of the CPU, by default one per core. Before JAX starts.
     cache: folder for compiled programs; False turns it off, True is the user's cache folder.
-    exchange: how devices add up a round, "xla" or "native" (docs/performance.md).
+    exchange: how devices add up a round, "xla" or "native" (docs/configuration.md).
     wait_limit: seconds that a device waits for another before the run fails. With "xla" it must
         precede JAX's start.
     stall_limit: seconds without progress after which a run says so.
@@ -90,16 +90,42 @@ def available_cores() -> int:
 
 
 def pool_threads() -> int:
-    """Threads of XLA's pool, as far as the environment tells."""
-    with suppress(ValueError):
-        return int(os.environ["PJRT_NPROC"]) if "PJRT_NPROC" in os.environ else available_cores()
-    return available_cores()
+    """Threads of XLA's pool: what the environment said when JAX started, at least one per device."""
+    told = _threads_told() if _threads_at_start is None else _threads_at_start
+    return max(told, len(jax.local_devices()))
+
+
+def more_threads(devices: int) -> str:
+    """For messages: how to get enough threads for so many devices."""
+    return f"import compositefl before JAX computes, or set PJRT_NPROC={2 * devices} before"
+
+
+def _threads_told() -> int:
+    """The number of threads that XLA reads from the environment, else that of the cores."""
+    for name in ("PJRT_NPROC", "NPROC"):
+        with suppress(KeyError, ValueError):
+            return max(0, int(os.environ[name]))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else available_cores()
+
+
+def _jax_has_started() -> bool:
+    """Whether JAX has its devices: it then refuses to change their number."""
+    told = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
+    try:
+        jax.config.update("jax_num_cpu_devices", max(told, 0) + 1)
+    except RuntimeError:
+        return True
+    jax.config.update("jax_num_cpu_devices", told)
+    return False
+
+
+_threads_at_start: int | None = None  # of a JAX that had started when the package was imported
 
 
 def _every_core_a_device() -> None:
     """Make every CPU core a device, so that clients spread over the cores.
 
-    Without effect when JAX has started or was told a number of devices by its own flags.
+    Without effect when JAX was told a number of devices by its own flags.
     """
     cores = int(_number("COMPOSITEFL_DEVICES", available_cores()))
     forced = "--xla_force_host_platform_device_count="
@@ -109,10 +135,7 @@ def _every_core_a_device() -> None:
         return
     told = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
     if told < 1:
-        try:
-            jax.config.update("jax_num_cpu_devices", cores)
-        except RuntimeError:  # JAX has started
-            return
+        jax.config.update("jax_num_cpu_devices", cores)
     _enough_threads(told if told >= 1 else cores)
 
 
@@ -176,8 +199,12 @@ def _from_environment() -> None:
         warnings.warn(f"COMPOSITEFL_EXCHANGE={exchange} is ignored: it is {known}", stacklevel=2)
     settings.stall_limit = _number("COMPOSITEFL_STALL_LIMIT", STALL_LIMIT)
     settings.wait_limit = _number("COMPOSITEFL_WAIT_LIMIT", WAIT_LIMIT)
-    _every_core_a_device()
-    _limit_waiting()
+    if _jax_has_started():
+        global _threads_at_start
+        _threads_at_start = _threads_told()
+    else:
+        _every_core_a_device()
+        _limit_waiting()
     if os.environ.get("COMPOSITEFL_COMPILATION_CACHE") != "off" and (
         jax.config.jax_compilation_cache_dir is None  # type: ignore[attr-defined]
     ):

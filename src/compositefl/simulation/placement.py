@@ -1,5 +1,6 @@
 """Clients' data on the devices: every device holds the samples of its own clients, once."""
 
+import warnings
 from typing import Any, NamedTuple
 
 import jax
@@ -7,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from compositefl.configuration import more_threads, pool_threads
 from compositefl.core.types import Batch, DType, PyTree
 from compositefl.engine.client import ClientInfo
 from compositefl.engine.samples import gather
@@ -120,6 +122,25 @@ def device_mesh(devices: int | None = None) -> Mesh:
     """A mesh over `devices` devices, by default all of them."""
     available = jax.devices()
     return Mesh(np.asarray(available[: devices or len(available)]), (AXIS,))
+
+
+def devices_with_threads() -> int:
+    """All devices, or as many as XLA's pool of threads serves; fewer are told.
+
+    On a CPU every device's program takes a thread, and batched linear algebra waits for one more.
+    """
+    devices, threads = jax.devices(), pool_threads()
+    most = max(1, threads - 1)
+    if devices[0].platform != "cpu" or len(devices) <= most:
+        return len(devices)
+    warnings.warn(
+        f"this run uses {most} of {len(devices)} devices, because XLA has {threads} threads, and "
+        "batched linear algebra would wait for ever with one per device: "
+        f"{more_threads(len(devices))}",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return most
 
 
 def replicated(mesh: Mesh, tree: PyTree) -> Any:

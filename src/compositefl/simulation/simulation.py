@@ -25,6 +25,7 @@ from compositefl.simulation.placement import (
     Layout,
     Placed,
     device_mesh,
+    devices_with_threads,
     place,
     replicated,
 )
@@ -73,7 +74,7 @@ class Simulation:
         self.seed = seed
         self.round = 0
         clients = len(problem.sizes)
-        mesh = device_mesh(min(devices or len(jax.devices()), clients))
+        mesh = device_mesh(min(devices or devices_with_threads(), clients))
         self.layout = Layout(problem.sizes, mesh)
         rows, size = self.layout.rows, working_numbers(problem, batch_size)
         if "hessian" in algorithms[0].needs:

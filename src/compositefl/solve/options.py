@@ -119,11 +119,19 @@ class Options:
             return
         import jax
 
+        from compositefl.configuration import more_threads, pool_threads
+
+        problem = None
         if self.devices > len(jax.devices()):
+            problem = f"this process has {len(jax.devices())}"
+        elif self.devices > 1 and jax.default_backend() == "cpu" and pool_threads() <= self.devices:
+            problem = (
+                f"XLA has {pool_threads()} threads, and batched linear algebra would wait for ever "
+                f"with one per device: {more_threads(self.devices)}"
+            )
+        if problem:
             raise CompositeFLError(
-                f"devices={self.devices} but this process has {len(jax.devices())}",
-                parameter="devices",
-                value=self.devices,
+                f"devices={self.devices} but {problem}", parameter="devices", value=self.devices
             )
 
     @property

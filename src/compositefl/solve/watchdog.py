@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from compositefl.configuration import pool_threads, settings
+from compositefl.configuration import more_threads, pool_threads, settings
 
 ASLEEP = 0.02  # share of one core below which a process counts as waiting
 BUSY_FACTOR = 10  # a process that computes is given so many times the limit before it is told
@@ -47,8 +47,7 @@ def _why_asleep(used: float, limit: float) -> str:
     return (
         f"Its threads wait: {used:.1f} s of processor time in the last {limit:g} s. "
         f"It has {devices} devices and about {pool_threads()} threads for them; batched linear "
-        "algebra needs more threads than devices: set PJRT_NPROC to twice the devices before JAX "
-        "starts, or use devices=1."
+        f"algebra needs more threads than devices ({more_threads(devices)}), or use devices=1."
     )
 
 

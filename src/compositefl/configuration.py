@@ -90,7 +90,7 @@ def available_cores() -> int:
 
 
 def pool_threads() -> int:
-    """Threads of XLA's pool: what the environment said when JAX started, at least one per device."""
+    """Threads of XLA's pool: as told when JAX started, at least one per device."""
     told = _threads_told() if _threads_at_start is None else _threads_at_start
     return max(told, len(jax.local_devices()))
 

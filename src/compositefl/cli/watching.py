@@ -102,11 +102,17 @@ def picture(name: str, progress: Progress, now: float | None = None) -> Group:
             str(about.rounds),
             ago(now - about.seen) if about.seen else "-",
         )
-    wrong = [
-        Text("\n".join(textwrap.wrap(f"{site}: {reason}", WIDTH)))
-        for site, reason in progress.missing().items()
-    ]
-    return Group(Text(headline(name, progress)), table, *wrong)
+    wrong = [_wrapped(f"{site}: {reason}") for site, reason in progress.missing().items()]
+    return Group(_wrapped(headline(name, progress)), table, *wrong)
+
+
+def _wrapped(line: str) -> Text:
+    return Text("\n".join(textwrap.wrap(line, WIDTH)))
+
+
+def print_picture(name: str, progress: Progress) -> None:
+    """The table, once."""
+    Console(highlight=False).print(picture(name, progress))
 
 
 def ago(seconds: float) -> str:

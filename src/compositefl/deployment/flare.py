@@ -10,7 +10,7 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from nvflare.collab import collab
 from compositefl.core.errors import CompositeFLError
 from compositefl.deployment.coordinator import Coordinator, write_progress
 from compositefl.deployment.federation import Federation
+from compositefl.deployment.flare_kits import forget, write_log_config
 from compositefl.deployment.flare_nodes import (
     Say,
     nvflare,
@@ -29,6 +30,9 @@ from compositefl.deployment.flare_nodes import (
     stop,
     stop_all,
 )
+from compositefl.deployment.health import FILE as METRICS
+from compositefl.deployment.health import report_health
+from compositefl.deployment.progress import Progress
 from compositefl.deployment.site import Site
 from compositefl.deployment.transport import Failure, failure_text
 from compositefl.deployment.trust import check_name, server_trust
@@ -129,11 +133,15 @@ class Server:
         if kept.exists():
             shutil.copyfile(kept, outcome / PROGRESS)
         collab.fl_ctx.get_engine().register_app_command(FORWARD, _forward, kept)
+        before = Progress.of(federation.sites)
+        before.read(kept.read_text() if kept.exists() else "")
+        health = report_health(kept.with_name(METRICS), run, before)
 
         def report(event: dict[str, Any]) -> None:
             stamped = {"time": round(time.time(), 3), **event}
             here(stamped)
             there(stamped)
+            health(stamped)
 
         Coordinator(federation, Calls(), folder, run, report).run().save(outcome)
 
@@ -211,11 +219,19 @@ def write_job(federation: Federation, run: str, folder: Path) -> Path:
 
 
 def provision(
-    federation: Federation, folder: Path, host: str, port: int, say: Say = print
+    federation: Federation,
+    folder: Path,
+    host: str,
+    port: int,
+    say: Say = print,
+    keep: Collection[str] = (),
+    authority: bool = False,
 ) -> dict[str, Path]:
     """Make certificates and startup kits; returns the kit of each participant.
 
     Every kit gets a policy that refuses shipped code and names the few classes that a job may use.
+    Where there are kits already, all but those of `keep` get new keys and certificates; with
+    `authority` those are of a new authority, and nothing of the old one is good any more.
     """
     folder.mkdir(parents=True, exist_ok=True)
     people: list[dict[str, Any]] = [
@@ -242,7 +258,8 @@ def provision(
             {"path": f"{impl}.signature.SignatureBuilder"},
         ],
     }
-    path = folder / "project.yml"
+    path = folder / f"{federation.name}.yml"
+    forget(folder / federation.name / "state", keep, authority)
     path.write_text(json.dumps(project, indent=2) + "\n")  # JSON is YAML
     nvflare(["provision", "-p", str(path), "-w", str(folder), "--force"], say, 120)
     made = sorted((folder / federation.name).glob("prod_*"))[-1]
@@ -255,6 +272,24 @@ def provision(
         accept + "modules = []  # of your own, whose functions a federation may name\n"
     )
     return kits
+
+
+def provisioned(folder: Path, name: str) -> tuple[str, int, set[str]]:
+    """(host, port, participants that have a certificate) of a federation in a folder."""
+    path = folder / f"{name}.yml"
+    if not path.exists():
+        raise CompositeFLError(f"--folder {folder} holds no kits of {name}; provision first")
+    people = json.loads(path.read_text())["participants"]
+    server = next(person for person in people if person["type"] == "server")
+    return server["name"], server["fed_learn_port"], {person["name"] for person in people}
+
+
+def admin_kit(folder: Path, name: str) -> Path:
+    """The newest kit of the administrator of a federation in a folder."""
+    kits = sorted((folder / name).glob(f"prod_*/{ADMIN}"))
+    if not kits:
+        raise CompositeFLError(f"--folder {folder} holds no kits of {name}; provision first")
+    return kits[-1]
 
 
 def _org(site: str) -> str:
@@ -277,3 +312,4 @@ def _set_policy(kit: Path) -> None:
     lead["app_command"] = "n:submitter"  # to see the progress of one's own jobs
     rights["permissions"] |= {"lead": lead, "project_admin": lead}
     (local / "authorization.json").write_text(json.dumps(rights, indent=2) + "\n")
+    write_log_config(local)

@@ -4,7 +4,6 @@ One connection serves all questions: FLARE's own command line would start a proc
 each of them. Every method says which command of FLARE does the same.
 """
 
-import atexit
 import logging
 import shlex
 import shutil
@@ -32,10 +31,13 @@ from compositefl.deployment.flare import ADMIN, FORWARD, PROGRESS, STATE
 from compositefl.deployment.flare_nodes import Say
 
 PATIENCE = 10.0  # seconds for a connection
+NOT_YET = (JobNotRunning, JobNotFound, NoReply, InternalError)  # a job that does not answer
 LOST = (  # after these a new session may help
     ConnectionError,
     SessionClosed,
     AuthenticationError,
+    JobNotRunning,
+    NoReply,
     InternalError,
     RuntimeError,
     OSError,
@@ -46,14 +48,19 @@ class Admin:
     """Jobs, with the startup kit of an administrator.
 
     Methods raise ConnectionError while the server cannot be reached, and connect anew the next
-    time.
+    time. Close it: an open session keeps the process alive.
     """
 
     def __init__(self, kit: Path, say: Say = print):
         self.kit = kit.resolve()
         self.say = say
         self._session: Session | None = None
-        atexit.register(self.close)  # an open session keeps the process alive
+
+    def __enter__(self) -> "Admin":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def submit(self, job: Path) -> str:
         """Hand in a job; returns its id."""
@@ -78,9 +85,11 @@ class Admin:
         A running job answers; nothing new where it does not run (yet).
         """
         try:
-            got = self._ask(lambda session: session.do_app_command(job, FORWARD, {"start": start}))
+            got = self._ask(
+                lambda session: session.do_app_command(job, FORWARD, {"start": start}), NOT_YET
+            )
             return str(got["text"]), int(got["next"])
-        except (JobNotRunning, JobNotFound, NoReply):
+        except NOT_YET:
             return "", start
 
     def abort(self, job: str) -> None:
@@ -121,15 +130,20 @@ class Admin:
     def _told(self, *words: str) -> None:
         self.say(f"$ {shlex.join(['nvflare', *words, '--startup-kit', str(self.kit)])}")
 
-    def _ask(self, question: Callable[[Session], Any]) -> Any:
-        """The answer to a question; what FLARE raises becomes an error of Python or of ours."""
+    def _ask(
+        self, question: Callable[[Session], Any], passing: tuple[type[Exception], ...] = ()
+    ) -> Any:
+        """The answer to a question; what FLARE raises becomes an error of Python or of ours.
+
+        passing: errors that the caller wants to see as they are.
+        """
         try:
             if self._session is None:
                 self._session = self._connect()
             return question(self._session)
         except (AuthorizationError, InvalidJobDefinition) as error:
             raise CompositeFLError(f"the server refuses: {error}") from error
-        except (JobNotRunning, JobNotFound, NoReply):
+        except (JobNotFound, *passing):
             raise
         except LOST as error:
             self.close()

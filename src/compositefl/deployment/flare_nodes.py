@@ -64,6 +64,7 @@ def _launch(kit: Path, say: Say) -> "subprocess.Popen[bytes]":
     _keep_files_inside(kit)
     command = ["bash", str(script), "--once"]
     say(f"$ {shlex.join(command)}")
+    _turn(kit / "node.log")
     with (kit / "node.log").open("ab") as log:
         process = subprocess.Popen(
             command,
@@ -75,6 +76,12 @@ def _launch(kit: Path, say: Say) -> "subprocess.Popen[bytes]":
         )
     (kit / "node.pid").write_text(f"{process.pid} {psutil.Process(process.pid).create_time()}")
     return process
+
+
+def _turn(log: Path, largest: int = 2**20) -> None:
+    """Put a long file of what a node printed aside; FLARE turns over its logs itself."""
+    if log.exists() and log.stat().st_size > largest:
+        log.replace(log.with_name(log.name + ".1"))
 
 
 def _writes(log: Path, since: float) -> bool:

@@ -86,6 +86,11 @@ class RunFolder:
         path = self.folder / "jobs.json"
         return json.loads(path.read_text()) if path.exists() else []
 
+    def stopped(self) -> str | None:
+        """Why the coordinator stopped, as the outcome in the folder says; None without one."""
+        path = self.outcome / "config.json"
+        return str(json.loads(path.read_text())["stopped"]) if path.exists() else None
+
     def add_job(self, job: str) -> None:
         """Note a new job of the run."""
         (self.folder / "jobs.json").write_text(json.dumps([*self.jobs(), job]))
@@ -260,4 +265,4 @@ def _outcome(engine: Engine, run: RunFolder, job: str, feed: Feed) -> str | None
     run.outcome.mkdir(parents=True, exist_ok=True)
     for path in left.iterdir():
         (run.outcome / path.name).write_bytes(path.read_bytes())
-    return str(json.loads((run.outcome / "config.json").read_text())["stopped"])
+    return run.stopped()

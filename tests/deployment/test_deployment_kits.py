@@ -1,0 +1,120 @@
+"""Startup kits: certificates that are renewed, sites that are added, federations side by side."""
+
+import json
+import shutil
+
+import pytest
+
+pytest.importorskip("nvflare", reason="needs pip install 'compositefl[deploy]'")
+
+from compositefl.cli import main
+from compositefl.core.errors import CompositeFLError
+from compositefl.deployment import flare
+from compositefl.deployment.flare_kits import Kit, update
+from tests.deployment.deployment_cases import MODELS, text
+
+TEXT = text(model="mlp", regularizer="l1:0.01", sites=["north", "east"])
+assert "tests." not in MODELS["mlp"]  # so that no module must be named
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A provisioned federation."""
+    folder = tmp_path_factory.mktemp("kits")
+    (folder / "federation.toml").write_text(TEXT)
+    assert deploy(folder, "provision", "--host", "localhost", "--port", "8999") == 0
+    return folder
+
+
+def deploy(folder, command, *more, file="federation.toml"):
+    """The exit code of `compositefl deploy command file ...`."""
+    return main(["deploy", command, str(folder / file), *more, "--folder", str(folder / "f")])
+
+
+def certificates(folder, name="test"):
+    """{participant: its certificate} of the newest kits, and the authority's."""
+    newest = sorted((folder / "f" / name).glob("prod_*"))[-1]
+    found = {
+        kit.name: next((kit / "startup").glob("*.crt")).read_bytes() for kit in newest.iterdir()
+    }
+    return found, (newest / "north" / "startup" / "rootCA.pem").read_bytes()
+
+
+def test_provisioning_again_renews(folder):
+    """All keys and certificates are new; the authority stays unless it is asked for."""
+    before, root = certificates(folder)
+    assert deploy(folder, "provision", "--host", "localhost", "--port", "8999") == 0
+    after, same = certificates(folder)
+    assert after.keys() == before.keys() and same == root
+    assert all(after[name] != before[name] for name in before)
+    kit = Kit.read(sorted((folder / "f" / "test").glob("prod_*"))[-1] / "north")
+    assert (kit.kind, kit.name, kit.server) == ("site", "north", "localhost:8999")
+    assert 300 < kit.days() < 400
+
+
+def test_a_site_is_renewed_and_one_is_added_alone(folder, capsys):
+    before, _ = certificates(folder)
+    assert deploy(folder, "renew", "east") == 0
+    after, _ = certificates(folder)
+    assert [name for name in before if after[name] != before[name]] == ["east"]
+    (folder / "more.toml").write_text(TEXT.replace('"east"]', '"east", "south"]'))
+    capsys.readouterr()
+    assert deploy(folder, "add", file="more.toml") == 0
+    told = capsys.readouterr().out
+    more, _ = certificates(folder)
+    assert more.keys() - after.keys() == {"south"}
+    assert all(more[name] == after[name] for name in after)
+    assert "south: " in told and "north: " not in told
+    assert deploy(folder, "renew", "souht", file="more.toml") == 2
+    assert "did you mean 'south'" in capsys.readouterr().err
+
+
+def test_a_server_that_moves_and_a_kit_that_follows(folder, tmp_path):
+    """Only the server's certificate is new; a kit in use takes the address over, not more."""
+    newest = sorted((folder / "f" / "test").glob("prod_*"))[-1]
+    used = tmp_path / "north"
+    shutil.copytree(newest / "north", used)
+    (used / "local" / "site.toml").write_text("mine")
+    before, _ = certificates(folder)
+    assert deploy(folder, "move", "--host", "elsewhere.example.org", "--port", "8123") == 0
+    after, _ = certificates(folder)
+    assert all(after[name] == before[name] for name in ("north", "east", flare.ADMIN))
+    assert "elsewhere.example.org" in after
+    moved = sorted((folder / "f" / "test").glob("prod_*"))[-1]
+    assert main(["deploy", "update", str(used), str(moved / "north")]) == 0
+    assert Kit.read(used).server == "elsewhere.example.org:8123"
+    assert (used / "local" / "site.toml").read_text() == "mine"
+    with pytest.raises(CompositeFLError, match="is the kit of the site east"):
+        update(used, moved / "east")
+
+
+def test_two_federations_in_one_folder_do_not_mix(folder):
+    before, root = certificates(folder)
+    (folder / "other.toml").write_text(TEXT.replace('"test"', '"zebra"'))
+    assert deploy(folder, "provision", "--host", "localhost", file="other.toml") == 0
+    assert certificates(folder) == (before, root)
+    assert certificates(folder, "zebra")[1] != root
+    assert flare.admin_kit(folder / "f", "test").parents[1].name == "test"
+    assert flare.admin_kit(folder / "f", "zebra").parents[1].name == "zebra"
+    with pytest.raises(CompositeFLError, match="holds no kits of lion"):
+        flare.admin_kit(folder / "f", "lion")
+
+
+def test_logs_rotate_and_none_goes_to_the_terminal(folder):
+    local = folder / "f" / "test" / "prod_00" / "north" / "local"
+    config = json.loads((local / "log_config.json").read_text())
+    assert config["loggers"]["root"]["handlers"] == ["logFileHandler", "errorFileHandler"]
+    for handler in config["handlers"].values():
+        assert handler["class"].endswith("RotatingFileHandler") and handler["maxBytes"] < 2**25
+
+
+def test_status_of_a_node_that_does_not_run(folder, capsys):
+    kits = folder / "f" / "test" / "prod_00"
+    assert main(["deploy", "status", str(kits / "north"), str(kits / "localhost")]) == 1
+    told = capsys.readouterr().out
+    assert "site north, server at localhost:8999" in told
+    assert "! not running" in told and "! the server does not answer at its port" in told
+    assert "! local/site.toml is missing" in told
+    assert "certificates until" in told
+    assert main(["deploy", "status", str(folder)]) == 2
+    assert "is not a startup kit" in capsys.readouterr().err

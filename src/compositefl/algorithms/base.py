@@ -1,16 +1,19 @@
 """The nine questions every algorithm answers, and the hyper-parameters that they share."""
 
+import dataclasses
 from dataclasses import KW_ONLY, field
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import jax
+import jax.numpy as jnp
 
-from compositefl.core.component import component, static
+from compositefl.core.component import component, replace, static
 from compositefl.core.errors import (
     CompositeFLError,
     is_concrete,
     require_integer,
     require_positive,
+    wrong_value,
 )
 from compositefl.core.trees import tree_bytes
 from compositefl.core.types import (
@@ -28,10 +31,33 @@ from compositefl.regularizers.elementary import Zero
 
 if TYPE_CHECKING:
     StepSize: TypeAlias = float
+    StepCount: TypeAlias = int
 else:
-    StepSize = float | str  # a number, or "theory" until `minimize` has found the number
+    StepSize = float | str  # a number, or "auto" or "theory" until `minimize` has found the number
+    StepCount = int | str  # a number, or "auto"
 
+AUTO: Any = "auto"
 SMALLEST_STEP = 1e-4  # below it, float32 loses what a division by the step is to recover
+WITHIN = 0.9  # share of 1/rho that steps which set themselves may take
+
+
+class Knobs(NamedTuple):
+    """The numbers that set themselves; a method takes those that it was told are "auto"."""
+
+    local_lr: float
+    local_steps: int
+    server_lr: float = 1.0
+
+
+def is_auto(value: Any) -> bool:
+    """Whether a number is to set itself."""
+    return isinstance(value, str) and value == AUTO
+
+
+def automatic(algorithm: Any) -> list[str]:
+    """The fields of an algorithm that are to set themselves."""
+    names = [f.name for f in dataclasses.fields(algorithm)]
+    return [name for name in names if is_auto(getattr(algorithm, name))]
 
 
 def wants_theory(algorithm: Any) -> bool:
@@ -94,6 +120,28 @@ class Algorithm:
             "differences of points by it, which in float32 leaves few digits of the mean gradient; "
             "dtype='float64' keeps them"
         ]
+
+    def at(self, knobs: Knobs) -> Self:
+        """This method with numbers where "auto" stands, eta_a Q eta_s kept below 1/rho."""
+        wanted = [name for name in automatic(self) if name in Knobs._fields]
+        if not wanted:
+            return self
+        there: Any = {name: getattr(self, name, 1.0) for name in Knobs._fields}
+        there |= {name: getattr(knobs, name) for name in wanted}
+        most = WITHIN * float(jnp.min(jnp.asarray(self.regularizer.max_prox)))
+        if "local_steps" in wanted and "local_lr" not in wanted:
+            there["local_steps"] = max(1, int(min(there["local_steps"], most / there["local_lr"])))
+        if "local_lr" in wanted:
+            longest = most / (there["local_steps"] * max(1.0, there["server_lr"]))
+            there["local_lr"] = min(there["local_lr"], longest)
+        return replace(self, **{name: there[name] for name in wanted})
+
+    def rescale(self, server: ServerState, new: "Algorithm") -> ServerState:
+        """The server's state for the same method with other numbers, at the same model.
+
+        For a class whose state depends on its numbers; they may change between two rounds.
+        """
+        return server
 
     def prox(self, z: Vector, t: Number) -> Vector:
         """prox_t(z) of the regulariser."""
@@ -210,23 +258,32 @@ def overshoot_of_zeros(
     ]
 
 
+def _require_steps(algorithm: Algorithm, *names: str) -> None:
+    """Refuse numbers that are neither in their range nor to be found in the run."""
+    later = automatic(algorithm) + (["local_lr"] if wants_theory(algorithm) else [])
+    for name in names:
+        if name not in later:
+            check = require_integer if name == "local_steps" else require_positive
+            check(**{name: getattr(algorithm, name)})
+    if wants_theory(algorithm) and "local_steps" in later:
+        raise wrong_value("local_steps", AUTO, "a number where local_lr is 'theory'", "'auto'")
+
+
 @component
 class FederatedAlgorithm(Algorithm):
     """A method with local steps: Q = local_steps, eta_a = local_lr, eta_s = server_lr.
 
+    A number that is "auto" sets itself in the run (`engine.pilot`), by default Q and eta_a.
     local_lr="theory" leaves all step sizes to the method's theorem (see `compositefl.theory`).
     """
 
     _: KW_ONLY
-    local_steps: int
-    local_lr: StepSize
-    server_lr: float = 1.0
+    local_steps: StepCount = AUTO
+    local_lr: StepSize = AUTO
+    server_lr: StepSize = 1.0
 
     def __post_init__(self) -> None:
-        require_integer(local_steps=self.local_steps)
-        require_positive(server_lr=self.server_lr)
-        if not wants_theory(self):
-            require_positive(local_lr=self.local_lr)
+        _require_steps(self, "local_steps", "local_lr", "server_lr")
 
     @property
     def steps(self) -> Number:
@@ -311,13 +368,11 @@ class AveragingAlgorithm(CompositeVariants):
     eta_hat_formula = "eta_hat = local_lr*local_steps"
 
     _: KW_ONLY
-    local_steps: int
-    local_lr: StepSize
+    local_steps: StepCount = AUTO
+    local_lr: StepSize = AUTO
 
     def __post_init__(self) -> None:
-        require_integer(local_steps=self.local_steps)
-        if not wants_theory(self):
-            require_positive(local_lr=self.local_lr)
+        _require_steps(self, "local_steps", "local_lr")
 
     @property
     def steps(self) -> Number:

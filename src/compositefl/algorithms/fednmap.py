@@ -10,12 +10,27 @@ so that a client needs no prox for it. With everyone taking part this is Algorit
 """
 
 from dataclasses import KW_ONLY
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
-from compositefl.algorithms.base import FederatedAlgorithm, overshoot_of_zeros, wants_theory
-from compositefl.core.component import component
+import jax.numpy as jnp
+
+from compositefl.algorithms.base import (
+    AUTO,
+    WITHIN,
+    FederatedAlgorithm,
+    Knobs,
+    StepSize,
+    automatic,
+    is_auto,
+    overshoot_of_zeros,
+    wants_theory,
+)
+from compositefl.core.component import component, replace
+from compositefl.core.errors import require_positive
 from compositefl.core.types import Number
 from compositefl.core.vector import Vector
+
+BY_LOCAL_LR: Any = None  # gamma that was not given: "auto" where local_lr is, else 1
 
 
 class Server(NamedTuple):
@@ -62,13 +77,33 @@ class FedNMap(FederatedAlgorithm):
     divides_by_step = True
 
     _: KW_ONLY
-    gamma: float = 1.0
+    gamma: StepSize = BY_LOCAL_LR
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.gamma is BY_LOCAL_LR:
+            object.__setattr__(self, "gamma", AUTO if is_auto(self.local_lr) else 1.0)
+        if not is_auto(self.gamma):
+            require_positive(gamma=self.gamma)
+
+    def at(self, knobs: Knobs) -> Self:
+        """gamma = eta_hat where it is "auto": the longest step without overshooting zeros."""
+        chosen = super().at(knobs)
+        if not is_auto(chosen.gamma):
+            return chosen
+        most = WITHIN * float(jnp.min(jnp.asarray(self.regularizer.max_prox)))
+        return replace(chosen, gamma=min(chosen.eta_hat, most))
+
+    def rescale(self, server: Server, new: "FedNMap") -> Server:  # type: ignore[override]
+        # The same x and the same subgradient (z - x)/gamma.
+        z = server.x + (new.gamma / self.gamma) * (server.z - server.x)
+        return server._replace(z=z)
 
     def check(self) -> None:
         self.regularizer.check_prox("gamma", self.gamma)
 
     def cautions(self, dtype: str) -> list[str]:
-        if wants_theory(self):
+        if wants_theory(self) or automatic(self):
             return []
         zeros = overshoot_of_zeros("eta_hat", self.eta_hat, self.gamma, self.regularizer)
         return super().cautions(dtype) + zeros

@@ -104,21 +104,23 @@ def _options(
 def run(
     settings: Any,
     algorithm: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Algorithm, or MODULE:NAME of your own; default fednmap.",
+            help="Algorithm, or MODULE:NAME of your own; default fednmap, and prox-newton for "
+            "small convex problems.",
             metavar="NAME",
             show_default=False,
         ),
-    ] = "fednmap",
+    ] = None,
     out: Out = None,
     overwrite: Overwrite = False,
 ) -> int:
     """Solve one problem with one algorithm."""
     from compositefl.cli.runs import carry_out, make_plan
 
-    plan = make_plan(settings, [algorithm], out, overwrite)
-    return carry_out(plan, f"compositefl run --algorithm {algorithm}")[1]
+    plan = make_plan(settings, [algorithm] if algorithm else [], out, overwrite)
+    (name,) = plan.algorithms
+    return carry_out(plan, f"compositefl run --algorithm {name}")[1]
 
 
 @app.command(cls=HelpByPanel)

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from compositefl import models
 from compositefl.algorithms import ALGORITHMS, Algorithm
+from compositefl.algorithms.base import Knobs
 from compositefl.cli.methods import hyperparameters, required, spelled
 from compositefl.core.component import replace
 from compositefl.data import DATASETS
@@ -84,7 +85,7 @@ def _cost(cls: type[Algorithm], steps: int) -> RoundCost:
     values: dict[str, Any] = {name: 1 if int in known[name] else 0.1 for name in required(cls)}
     if "local_steps" in known:
         values["local_steps"] = steps
-    algorithm = replace(cls(**values), regularizer=L1(0.1))
+    algorithm = replace(cls(**values).at(Knobs(0.1, 1)), regularizer=L1(0.1))
     return round_cost(algorithm, np.zeros(SIZE, np.float32))
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from compositefl.algorithms import ALGORITHMS, Algorithm
-from compositefl.algorithms.base import wants_theory
+from compositefl.algorithms.base import automatic, wants_theory
 from compositefl.cli.settings import COMMON, Settings, option_name
 from compositefl.cli.wording import about
 from compositefl.core.errors import CompositeFLError, unknown_name
@@ -64,7 +64,7 @@ def build_all(
         classes = {name: _class(name) for name in names}
     if len(classes) < len(names):
         raise CompositeFLError(f"--algorithms {','.join(names)}: a name occurs twice")
-    given = _given(settings)
+    given = given_numbers(settings)
     for name, value in given.items():
         if not any(name in hyperparameters(cls) for cls in classes.values()):
             have = "; ".join(
@@ -83,7 +83,7 @@ def _class(name: str) -> type[Algorithm]:
     return ALGORITHMS[name]
 
 
-def _given(settings: Settings) -> dict[str, Any]:
+def given_numbers(settings: Settings) -> dict[str, Any]:
     """The hyper-parameters on the command line; those of --set still as text."""
     given = {name: getattr(settings, name) for name in COMMON}
     given = {name: value for name, value in given.items() if value is not None}
@@ -151,7 +151,7 @@ def _set_by_name(cls: type[Algorithm]) -> Iterator[None]:
 
 def check(algorithm: Algorithm) -> None:
     """Refuse numbers that do not go with the regulariser."""
-    if wants_theory(algorithm):
+    if wants_theory(algorithm) or automatic(algorithm):
         return  # its numbers are not known yet
     with _set_by_name(type(algorithm)):
         algorithm.check()

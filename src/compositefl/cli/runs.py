@@ -17,7 +17,7 @@ from safetensors.numpy import save
 import compositefl as cfl
 from compositefl.algorithms import Algorithm
 from compositefl.cli.folder import MARK, check_folder, check_writable, fill_folder
-from compositefl.cli.methods import build_all, check, common_gamma
+from compositefl.cli.methods import build_all, check, common_gamma, given_numbers
 from compositefl.cli.problems import (
     build_problem,
     build_regularizer,
@@ -36,6 +36,7 @@ from compositefl.report import page
 from compositefl.report.curves import plot, table
 from compositefl.report.overview import data_of_clients, write_report
 from compositefl.solve._minimize import theory_steps
+from compositefl.solve.defaults import suits_newton
 from compositefl.solve.options import Options
 from compositefl.solve.result import Result, named_arrays
 
@@ -63,8 +64,12 @@ def make_plan(
     overwrite: bool,
     tuning: bool = False,
 ) -> Plan:
-    """Check everything that can be checked before the first round; touches no file."""
+    """Check everything that can be checked before the first round; touches no file.
+
+    names: of the algorithms; none for the one that suits the problem.
+    """
     regularizer = build_regularizer(settings)
+    free, names = not names and not given_numbers(settings), names or ["fednmap"]
     algorithms = {
         name: replace(algorithm, regularizer=regularizer)
         for name, algorithm in build_all(names, settings, tuning).items()
@@ -78,6 +83,8 @@ def make_plan(
     options = Options(**_options(settings, gamma))
     problem, source = build_problem(settings)  # last: it may have to download
     check_patterns(settings, problem.params)
+    if free and suits_newton(problem, regularizer, options):
+        algorithms = {"prox-newton": cfl.ProxNewton(regularizer=regularizer)}
     for name, algorithm in algorithms.items():
         algorithms[name] = theory_steps(problem, algorithm, options, None)
         options.check(problem, algorithms[name])

@@ -35,8 +35,18 @@ def number(text: str) -> float:
 
 
 def step(text: str) -> float | str:
-    """A step size: a number, or the word theory."""
-    return text if text == "theory" else number(text)
+    """A step size: a number, or the word auto or theory."""
+    return text if text in ("auto", "theory") else number(text)
+
+
+def number_or_auto(text: str) -> float | str:
+    """A number, or the word auto."""
+    return text if text == "auto" else number(text)
+
+
+def whole_or_auto(text: str) -> int | str:
+    """A whole number, or the word auto."""
+    return text if text == "auto" else whole(text)
 
 
 def seed_number(text: str) -> int:
@@ -184,20 +194,39 @@ class Settings(RunSettings):
         _text(PROBLEM, "Parameters without regulariser, e.g. '*/bias'. Repeatable.", "PATTERN"),
     ] = None
 
-    gamma: Annotated[float | None, _number(METHOD, "Prox parameter of the normal-map methods.")] = (
-        None
-    )
-    local_steps: Annotated[int | None, _whole(METHOD, "Local steps in a round, Q.")] = None
+    gamma: Annotated[
+        Any,
+        _option(
+            METHOD,
+            "Prox parameter of the normal-map methods; default auto.",
+            parser=number_or_auto,
+            metavar="FLOAT|auto",
+        ),
+    ] = None
+    local_steps: Annotated[
+        Any,
+        _option(
+            METHOD,
+            "Local steps in a round, Q; default auto: it sets itself.",
+            parser=whole_or_auto,
+            metavar="INT|auto",
+        ),
+    ] = None
     local_lr: Annotated[
         Any,
         _option(
             METHOD,
-            "Local step size; 'theory' takes all step sizes from the theorem.",
+            "Local step size; default auto. 'theory' takes all step sizes from the theorem.",
             parser=step,
-            metavar="FLOAT|theory",
+            metavar="FLOAT|auto|theory",
         ),
     ] = None
-    server_lr: Annotated[float | None, _number(METHOD, "Server step size.")] = None
+    server_lr: Annotated[
+        Any,
+        _option(
+            METHOD, "Server step size; default 1.", parser=number_or_auto, metavar="FLOAT|auto"
+        ),
+    ] = None
     lr: Annotated[float | None, _number(METHOD, "Step size of the centralised methods.")] = None
     composite: Annotated[
         str | None,

@@ -149,5 +149,6 @@ def _step(algorithm: Algorithm, local: LocalState, answers: Any, l: Number) -> A
 broadcast, anchor = _compiled("broadcast"), _compiled("anchor")
 _finish, _finished = _compiled("finish"), _compiled("finished")
 update, model = _compiled("update"), _compiled("model")
+rescale = _compiled("rescale")
 normal_map_point = _compiled("normal_map_point")
 _minibatch = jax.jit(minibatch, static_argnums=3)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +37,8 @@ CURVATURES: dict[Callable[..., Any], Callable[[jax.Array], jax.Array]] = {
 @dataclasses.dataclass(frozen=True)
 class LinearLoss(NetworkLoss):
     """The loss of a network that is one `Dense` layer."""
+
+    convex: ClassVar[bool] = True  # in the parameters
 
     def hessian(self, params: Params, batch: Batch, weight: Array = None) -> jax.Array:
         """sum_i weight_i (Hessian of sample i's loss); weight None: the mean over the batch.

@@ -15,6 +15,7 @@ from compositefl.core.trees import WeightedMean, as_number, floats_to
 from compositefl.core.types import DType, Number
 from compositefl.core.vector import Vector
 from compositefl.engine.client import client_keys
+from compositefl.engine.curvature import CLIENTS, curvature_by_differences, direction
 from compositefl.engine.eager import (
     LoopOracle,
     anchor,
@@ -24,6 +25,7 @@ from compositefl.engine.eager import (
     mean_value,
     model,
     normal_map_point,
+    rescale,
     update,
 )
 from compositefl.engine.samples import gather
@@ -71,14 +73,40 @@ class LoopSimulation:
         evaluated = problem.for_evaluation()
         self.evaluated = self.samples if evaluated is problem else self._samples(evaluated)
         self.test = jax.tree.map(partial(floats_to, self.dtype), problem.test)
-        self.algorithms = [jax.tree.map(partial(as_number, self.dtype), a) for a in algorithms]
         self.keys = [trial_key(np.uint32(seed), np.int32(trial)) for trial in trials]
-        start = problem.start(self.dtype)
-        states = [_initial(a, start, self.sampling.clients) for a in self.algorithms]
+        self.seed, self.start = seed, problem.start(self.dtype)
+        self.begin(algorithms)
+
+    def begin(self, algorithms: Sequence[Algorithm]) -> None:
+        """Stand at the start, with these algorithms."""
+        self.round = 0
+        self.algorithms = self._numbers(algorithms)
+        states = [_initial(a, self.start, self.sampling.clients) for a in self.algorithms]
         self.servers = [jax.tree.map(self._owned, server) for server, _ in states]
         self.clients = [jax.tree.map(self._owned, clients) for _, clients in states]
         self.diverged = np.full(len(algorithms), -1, np.int32)
         self.work = Work(np.zeros(len(algorithms), int), np.zeros(len(algorithms), int))
+
+    def renumber(self, algorithms: Sequence[Algorithm]) -> None:
+        """Go on from the present models with other numbers of the same algorithms."""
+        new = self._numbers(algorithms)
+        for run, (old, other) in enumerate(zip(self.algorithms, new, strict=True)):
+            server = rescale(old, self.servers[run], other)
+            self.servers[run] = jax.tree.map(self._owned, server)
+        self.algorithms = new
+
+    def curvature(self) -> float:
+        """The largest curvature of a client's loss at the start, by differences of gradients."""
+        x, found = Vector(self.start), 0.0
+        key = round_key(self.keys[0], Stream.MINIBATCH, 0)
+        for i, samples in enumerate(self.samples[:CLIENTS]):
+            oracle = LoopOracle(self.loss, self.batch_size, key, i, samples)
+            gradient = lambda point, oracle=oracle: jax.device_get(oracle(point, 0)[1])  # noqa: E731
+            found = max(found, curvature_by_differences(gradient, x, direction(self.seed, x)))
+        return found
+
+    def _numbers(self, algorithms: Sequence[Algorithm]) -> list[Algorithm]:
+        return [jax.tree.map(partial(as_number, self.dtype), a) for a in algorithms]
 
     def advance(self, stop: int) -> None:
         """Run all rounds before round `stop`."""

@@ -16,8 +16,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.trees import as_numbers, floats_to
 from compositefl.core.types import DType, PyTree
+from compositefl.core.vector import Vector
+from compositefl.engine.curvature import direction
+from compositefl.engine.sampling import Stream, round_key, trial_key
 from compositefl.problem import DataIdentity, Problem
 from compositefl.simulation import device_sum
+from compositefl.simulation.curvature import curvatures
 from compositefl.simulation.evaluation import evaluate
 from compositefl.simulation.memory import make_room
 from compositefl.simulation.placement import (
@@ -101,11 +105,31 @@ class Simulation:
         # Runs that together exceed the working set go in groups, one after the other.
         most = max(1, WORKING_SET // (size * min(rows, self.program.block)))
         total = len(algorithms)
-        group = max(g for g in range(1, total + 1) if total % g == 0 and g <= max(most, 1))
+        self.trials = trials
+        self.size = max(g for g in range(1, total + 1) if total % g == 0 and g <= max(most, 1))
+        self.begin(algorithms)
+
+    def begin(self, algorithms: Sequence[Algorithm]) -> None:
+        """Stand at the start, with these algorithms."""
+        size, self.round = self.size, 0
         self.groups = [
-            Group(self, algorithms[i : i + group], trials[i : i + group])
-            for i in range(0, total, group)
+            Group(self, algorithms[i : i + size], self.trials[i : i + size])
+            for i in range(0, len(algorithms), size)
         ]
+
+    def renumber(self, algorithms: Sequence[Algorithm]) -> None:
+        """Go on from the present models with other numbers of the same algorithms."""
+        at = 0
+        for group in self.groups:
+            group.renumber(algorithms[at : at + group.size])
+            at += group.size
+
+    def curvature(self) -> float:
+        """The largest curvature of a client's loss at the start, on a minibatch where there are."""
+        x = Vector(self.problem.start(self.dtype))
+        key = round_key(trial_key(self.seed, 0), Stream.MINIBATCH, 0)
+        found = curvatures(self.program, self.placed, key, x, direction(self.seed, x))
+        return float(np.max(np.asarray(found)))
 
     def _block(self, count: int, most: int) -> int:
         """Clients worked on at the same time on a device, at most `most`.
@@ -222,12 +246,21 @@ class Group:
         self.size = len(algorithms)
         mesh, dtype = sim.layout.mesh, sim.dtype
 
-        numbers = jax.tree.map(partial(as_numbers, dtype), *algorithms)
-        self.algorithms = replicated(mesh, numbers)
+        self.algorithms = self._numbers(algorithms)
         self.trials = replicated(mesh, np.asarray(trials, np.int32))
         server, clients = _initial(mesh, sim.layout.rows, self.algorithms, sim.problem.start(dtype))
         self.state = RunState(server, clients, replicated(mesh, np.full(self.size, -1, np.int32)))
         self.work = Work(np.zeros(self.size, int), np.zeros(self.size, int))
+
+    def _numbers(self, algorithms: Sequence[Algorithm]) -> Any:
+        numbers = jax.tree.map(partial(as_numbers, self.sim.dtype), *algorithms)
+        return replicated(self.sim.layout.mesh, numbers)
+
+    def renumber(self, algorithms: Sequence[Algorithm]) -> None:
+        """Take other numbers, at the same models."""
+        new = self._numbers(algorithms)
+        self.state = self.state._replace(server=_rescaled(self.algorithms, self.state.server, new))
+        self.algorithms = new
 
     def advance(self, start: int, stop: int) -> None:
         """Run rounds start, ..., stop - 1."""
@@ -275,6 +308,11 @@ def _initial(mesh: Mesh, rows: int, algorithms: Algorithm, x0: Any) -> Any:
 @jax.jit
 def _models(algorithms: Algorithm, servers: Any) -> Any:
     return jax.vmap(lambda a, s: (a.model(s), a.normal_map_point(s)))(algorithms, servers)
+
+
+@jax.jit
+def _rescaled(old: Algorithm, servers: Any, new: Algorithm) -> Any:
+    return jax.vmap(lambda a, s, b: a.rescale(s, b))(old, servers, new)
 
 
 def _concatenate(trees: Sequence[Any]) -> Any:

@@ -14,6 +14,7 @@ from compositefl.core.errors import ConvergenceWarning, require_integer
 from compositefl.core.vector import unwrap
 from compositefl.problem import DataIdentity, Problem
 from compositefl.regularizers.base import Regularizer
+from compositefl.solve.defaults import default_algorithm
 from compositefl.solve.inputs import checked_problem, with_regularizer
 from compositefl.solve.options import Options
 from compositefl.solve.result import Result
@@ -29,7 +30,7 @@ CHOSEN = ("local_lr", "server_lr", "gamma", "eta")  # by a theorem, not by the u
 def minimize(
     problem: Problem,
     regularizer: Regularizer | str | None,
-    algorithm: Algorithm,
+    algorithm: Algorithm | None = None,
     *,
     rounds: int,
     batch_size: int | None = None,
@@ -55,6 +56,8 @@ def minimize(
 
     regularizer: phi, or its name and numbers ("l1:0.01", "elastic-net:0.001,0.01"); None for that
         of the algorithm, by default none.
+    algorithm: with its numbers; those that are "auto", as by default, set themselves in the run.
+        None for `FedNMap()`, and for small convex problems with full gradients `ProxNewton()`.
     batch_size: samples of a local gradient, None for full local gradients.
     seed, trials: all randomness; trials are independent runs side by side.
     eval_every: rounds between two rows of the history, by default about fifty rows.
@@ -79,7 +82,10 @@ def minimize(
         del given[name]
     require_integer(trials=trials)
     options = Options(**given)
-    problem, algorithm = checked_problem(problem), with_regularizer(algorithm, regularizer)
+    problem = checked_problem(problem)
+    if algorithm is None:
+        algorithm = default_algorithm(problem, regularizer, options)
+    algorithm = with_regularizer(algorithm, regularizer)
     algorithm = theory_steps(problem, algorithm, options, constants)
     options = options.settled([algorithm])
     options.check(problem, algorithm)

@@ -19,6 +19,7 @@ class Checkpoint(NamedTuple):
     round: int
     seconds: float
     history: list[dict[str, Any]]
+    about: dict[str, Any] = {}  # noqa: RUF012  (a NamedTuple's default; never changed)
 
 
 def save(path: Path, fingerprint: dict[str, Any], checkpoint: Checkpoint) -> None:
@@ -28,6 +29,7 @@ def save(path: Path, fingerprint: dict[str, Any], checkpoint: Checkpoint) -> Non
         "round": checkpoint.round,
         "seconds": checkpoint.seconds,
         "history": checkpoint.history,
+        "about": checkpoint.about,
     }
     arrays = {f"leaf{i}": np.asarray(a) for i, a in enumerate(jax.tree.leaves(checkpoint.state))}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,4 +59,5 @@ def load(path: Path, fingerprint: dict[str, Any], like: Any) -> Checkpoint:
                 f"and {now.get(name)} here"
             )
     state = jax.tree.unflatten(jax.tree.structure(like), leaves)
-    return Checkpoint(state, about["round"], about["seconds"], about["history"])
+    rest = about["seconds"], about["history"], about.get("about", {})
+    return Checkpoint(state, about["round"], *rest)

@@ -54,7 +54,7 @@ def as_algorithm(given: Any) -> Algorithm:
     elif isinstance(given, str):
         near = difflib.get_close_matches(given.lower(), ALGORITHMS, n=1)
         kind = ALGORITHMS[near[0]] if near else None
-    call = f"cfl.{kind.__name__}(...)" if kind else "cfl.FedNMap(local_steps=10, local_lr=0.1)"
+    call = f"cfl.{kind.__name__}(...)" if kind else "cfl.FedNMap()"
     raise CompositeFLError(
         f"algorithm={_short(given)} must be an algorithm with its numbers, such as {call}",
         parameter="algorithm",

@@ -181,13 +181,14 @@ class Options:
         """Refuse what does not go together; the algorithm carries its regulariser."""
         import jax
 
-        from compositefl.algorithms.base import wants_theory
+        from compositefl.algorithms.base import Knobs, wants_theory
         from compositefl.core.vector import Vector
         from compositefl.engine.hessian import check_hessian
 
         name = type(algorithm).__name__
         if wants_theory(algorithm):
             raise CompositeFLError("local_lr='theory' is understood by minimize alone")
+        algorithm = algorithm.at(Knobs(1e-6, 1))  # numbers that set themselves are in their range
         self._check_engine(problem)
         algorithm.check()
         algorithm.regularizer.check_tree(problem.params)

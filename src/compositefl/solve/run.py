@@ -17,7 +17,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from compositefl.algorithms.base import Algorithm
+from compositefl.algorithms.base import Algorithm, automatic
 from compositefl.engine.accounting import round_cost
 from compositefl.engine.stationarity import METRICS
 from compositefl.problem import Problem, RowClients, pieces
@@ -29,6 +29,7 @@ from compositefl.solve import checkpoint as checkpoints
 from compositefl.solve.checkpoint import Checkpoint
 from compositefl.solve.ending import rose
 from compositefl.solve.options import Options
+from compositefl.solve.steering import BEFORE, Steering
 from compositefl.solve.watchdog import watch
 
 PATIENCE = 0.5  # seconds of rounds between two looks at Ctrl-C and the progress bar
@@ -50,6 +51,8 @@ class Run:
     ):
         self.options = options
         self.trials = trials
+        methods, clients = algorithms, len(problem.sizes)
+        algorithms = [a.at(BEFORE) for a in methods]
         engine = partial(Simulation, devices=options.devices, block=options.client_block)
         self.simulation = (engine if problem.compiles else LoopSimulation)(
             problem,
@@ -57,12 +60,18 @@ class Run:
             trials,
             seed=options.seed,
             batch_size=None if algorithms[0].exact_gradients else options.batch_size,
-            count=options.client_count(len(problem.sizes)),
+            count=options.client_count(clients),
             weights=options.client_weights(problem),
             dtype=options.dtype,
             replacement=options.replacement,
             conditions=Conditions(options.dropout or None, options.stragglers or None),
         )
+        self.steering: Steering | None = None
+        if any(automatic(method) for method in methods):
+            noisy = bool(options.noise(methods[0], clients))
+            share = options.client_count(clients) / clients
+            self.steering = Steering(self.simulation, methods, noisy, share)
+        self._measured: tuple[int, Any] = (-1, None)  # the round of an evaluation, and its numbers
         self.cost = round_cost(algorithms[0], problem.start(options.dtype))
         self.history: list[dict[str, Any]] = []
         self.seconds = 0.0
@@ -70,8 +79,8 @@ class Run:
         self.fingerprint: dict[str, Any] = {}
         if self.path is not None:
             self.fingerprint = options.describe() | {
-                "runs": [repr(a) for a in algorithms],
-                "regularizers": [repr(a.regularizer) for a in algorithms],
+                "runs": [repr(a) for a in methods],
+                "regularizers": [repr(a.regularizer) for a in methods],
                 "trials": list(trials),
                 "data": _data_hash(problem),
             }
@@ -84,6 +93,7 @@ class Run:
         simulation.advance(simulation.round)  # compiles
         give_back()
         if not self.history:
+            self._look()
             self._evaluate()
             give_back()
         saved_at = time.monotonic()
@@ -98,9 +108,11 @@ class Run:
             while not reason:
                 reason = self._enough()
                 if not reason:
-                    target = min(rounds, (simulation.round // every + 1) * every)
+                    row = min(rounds, (simulation.round // every + 1) * every)
+                    target = row if self.steering is None else min(row, self.steering.next_look)
                     chunk = self._advance(target, chunk, show, interrupted)
-                    if simulation.round == target or self._all_diverged():
+                    self._look(last=simulation.round == rounds)
+                    if simulation.round == row or self._all_diverged():
                         self._evaluate()
                     if interrupted() and not self._enough():
                         reason = "interrupted"
@@ -149,30 +161,57 @@ class Run:
             show()
         return chunk
 
+    def _measure(self) -> Any:
+        """The metrics of the present models."""
+        round_ = self.simulation.round
+        if self._measured[0] != round_:
+            with watch(f"evaluations after round {round_}"):
+                self._measured = round_, self.simulation.evaluate(self.options.gamma)
+        return self._measured[1]
+
+    def _look(self, last: bool = False) -> None:
+        """Let numbers set themselves, where it is time."""
+        if self.steering is None:
+            return
+        round_, diverged = self.simulation.round, self.simulation.diverged >= 0
+        if not (last or diverged.any() or round_ >= self.steering.next_look or not round_):
+            return
+        psi = np.where(diverged, np.inf, self._measure()["psi"])
+        if self.steering.look(psi.tolist(), last):
+            self._measured = (-1, None)
+
     def _evaluate(self) -> None:
         """Add one row per run to the history."""
         simulation, cost = self.simulation, self.cost
-        with watch(f"evaluations after round {simulation.round}"):
-            measured = simulation.evaluate(self.options.gamma)
+        measured = self._measure()
         work = zip(*map(np.ndarray.tolist, simulation.work), strict=True)
         for run, (trial, (visits, steps)) in enumerate(zip(self.trials, work, strict=True)):
             row: dict[str, float] = {"round": simulation.round, "run": run, "trial": trial}
             row |= {name: float(measured[name][run]) for name in METRICS if name in measured}
             row |= cost.so_far(simulation.round, visits, steps) | {"seconds": self.seconds}
+            if self.steering is not None:
+                row |= self.steering.numbers(run)
             self.history.append(row)
 
     def _save(self) -> None:
         if self.path is not None:
-            state = self.simulation.state(), self.simulation.work
-            now = Checkpoint(state, self.simulation.round, self.seconds, self.history)
+            kept, about = self._steered()
+            state = self.simulation.state(), self.simulation.work, kept
+            now = Checkpoint(state, self.simulation.round, self.seconds, self.history, about)
             checkpoints.save(self.path, self.fingerprint, now)
 
     def _restore(self, path: Path) -> None:
-        like = self.simulation.state(), self.simulation.work
+        like = self.simulation.state(), self.simulation.work, self._steered()[0]
         saved = checkpoints.load(path, self.fingerprint, like)
-        state, work = saved.state
+        state, work, kept = saved.state
+        if self.steering is not None:
+            self.steering.restore(kept, saved.about)
         self.simulation.restore(state, work, saved.round)
         self.seconds, self.history = saved.seconds, saved.history
+
+    def _steered(self) -> tuple[Any, dict[str, Any]]:
+        """(arrays, plain values) of the numbers that set themselves."""
+        return ((), {}) if self.steering is None else self.steering.saved()
 
 
 def _data_hash(problem: Problem) -> str:

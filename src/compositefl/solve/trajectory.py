@@ -4,8 +4,9 @@ from typing import Any
 
 import jax
 
-from compositefl.algorithms.base import Algorithm
+from compositefl.algorithms.base import Algorithm, automatic
 from compositefl.core.component import replace
+from compositefl.core.errors import CompositeFLError
 from compositefl.core.vector import unwrap
 from compositefl.problem import Problem
 from compositefl.regularizers.base import Regularizer
@@ -32,6 +33,10 @@ class Trajectory:
         chosen = Options(rounds=1, **options)  # where it ends is the caller's decision
         algorithm = replace(algorithm, regularizer=regularizer or Zero())
         chosen.check(problem, algorithm)
+        if automatic(algorithm):
+            raise CompositeFLError(
+                f"{automatic(algorithm)[0]}='auto' is understood by minimize, not by a Trajectory"
+            )
         self._double = chosen.dtype == "float64"
         with jax.enable_x64(self._double):
             run = Run(problem, [algorithm] * trials, range(trials), chosen)

@@ -1,0 +1,277 @@
+"""Steps that set themselves: duels between numbers, from the same state and over as many rounds.
+
+A pilot looks at psi now and then and says what to do next: go on, keep the present state, or go
+back to one that was kept, and with which numbers. It is a small state machine of plain numbers, the
+same for every method and every engine, without randomness, and saved with a run.
+
+    rest   the champion, the best numbers so far, runs
+    run    the champion runs `length` rounds from a mark
+    duel   the challenger, with a longer or a shorter path, runs from the same mark
+
+The path is eta_a Q, how far a client goes in a round. The challenger becomes the champion if it
+gets lower than the champion did. Otherwise the run goes on from where the champion was, and the
+rounds of the challenger are the price. Duels grow longer with the run, so that their share of the
+rounds stays bounded and late decisions are about late progress.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from compositefl.algorithms.base import WITHIN, Knobs
+
+MOST_STEPS = 100  # local steps that are ever tried
+SHORTEST = 3  # rounds of a duel
+SHARE = 0.08  # of the rounds so far, the length of a duel
+LOOKS = 8  # at most, in a duel
+REST = 2.0  # rounds between two duels once no move has won, in lengths of a duel
+BETTER = 0.02  # share of the champion's progress by which a challenger must exceed it
+ROUNDING = 4e-7  # of psi, what float32 cannot tell apart
+RISE = 0.1  # with noise: share of the progress so far that psi may rise before it counts as failure
+CERTAIN = 2.0  # with noise: progress of fewer standard deviations of psi is none
+MUCH_BETTER = 0.3  # with noise: as BETTER, for a shorter path off the floor: it is calmer at once
+PATIENCE = 0.3  # of the rounds so far, the rest after a step down at the floor of the noise
+
+# What a challenger changes, in powers of the factor: the path, and the server's step.
+MOVES = {"longer": (1, 0), "shorter": (-1, 0), "less drift": (-1, 1), "more drift": (1, -1)}
+AT_FLOOR = ("shorter", "less drift")  # moves that lower a floor of the noise
+
+
+class Order(NamedTuple):
+    """What an engine does after a look, in this order."""
+
+    keep: str = ""  # a name for the present state
+    back: str = ""  # the name of a kept state to go back to
+    same: str = ""  # the name of the kept state that from now on is the mark too
+    changed: bool = False  # other numbers
+
+
+class Scale(NamedTuple):
+    """How far a client goes in a round, and the server's factor on it."""
+
+    path: float  # eta_a Q
+    server: float = 1.0
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """The state of one run; every field is a plain number or word."""
+
+    scale: Scale  # of the champion
+    curvature: float  # L: local steps are about 1/L where the path is short
+    noisy: bool
+    local_lr: float | None = None  # where the user gave it
+    local_steps: int | None = None
+    server_free: bool = False
+    most: float = math.inf  # path times the server's step stays below, for 1/rho
+    factor: float = 4.0  # of the moves; 2 once none has won
+    shortest: int = SHORTEST
+    phase: str = "run"
+    challenger: Scale | None = None
+    since: int = 0  # round in which the phase began
+    length: int = SHORTEST  # of the present duel
+    move: str = "longer"  # the next to try
+    lost: int = 0  # duels lost since the last one that was won
+    first: float = math.nan  # psi of the start
+    mark: float = math.nan  # psi of the mark
+    champion: float = math.nan  # psi of the champion at the end of its rounds
+    floor: bool = False  # the champion was at the floor of the noise
+    wait: int = 0  # rounds of the rest, where they are more than usual
+    recent: tuple[float, ...] = ()  # psi at the looks of this phase
+
+    @classmethod
+    def of(cls, method: Any, curvature: float, noisy: bool, share: float) -> "Pilot":
+        """The first guess: local steps of 1/L, L the largest curvature of a client, many of them.
+
+        method: with "auto" where a number is to set itself. share: of the clients in a round.
+        """
+        most = longest_path(method)
+        known = math.isfinite(curvature) and curvature > 0
+        curvature = float(f"{curvature:.3g}") if known else 1.0
+        given: dict[str, Any] = {
+            name: getattr(method, name, None) for name in ("local_lr", "local_steps")
+        }
+        given = {name: None if isinstance(v, str) else v for name, v in given.items()}
+        server = getattr(method, "server_lr", 1.0)
+        path = (given["local_lr"] or 1 / curvature) * (given["local_steps"] or MOST_STEPS)
+        shortest = max(SHORTEST, math.ceil(2 / share))
+        server_lr = 1.0 if isinstance(server, str) else server
+        return cls(
+            Scale(min(path, most / max(1.0, server_lr)), server_lr),
+            curvature,
+            noisy,
+            **given,
+            most=most,
+            server_free=isinstance(server, str),
+            shortest=shortest,
+            length=shortest,
+        )
+
+    @property
+    def knobs(self) -> Knobs:
+        """The numbers in use."""
+        return self._knobs(self.challenger or self.scale)
+
+    def _knobs(self, scale: Scale) -> Knobs:
+        """As many steps as the path needs; with noise as many as may be, to average it."""
+        steps, lr = self.local_steps, self.local_lr
+        if steps is None:
+            wanted = scale.path * (1 / lr if lr else self.curvature)
+            most = MOST_STEPS if self.noisy and lr is None else math.ceil(wanted - 1e-9)
+            steps = min(max(1, most), MOST_STEPS)
+        return Knobs(lr or scale.path / steps, steps, scale.server)
+
+    @property
+    def next_look(self) -> int:
+        """The round after which the pilot wants to see psi."""
+        if self.phase == "rest":
+            return self.since + max(1, round(REST * self.length), self.wait)
+        between = math.ceil(self.length / LOOKS)
+        return self.since + min(self.length, (len(self.recent) + 1) * between)
+
+    def saved(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        return asdict(self)
+
+    @classmethod
+    def restored(cls, saved: dict[str, Any]) -> "Pilot":
+        """The pilot that `saved` was."""
+        other = saved["challenger"]
+        there: dict[str, Any] = {"scale": Scale(*saved["scale"]), "recent": tuple(saved["recent"])}
+        return cls(**(saved | there | {"challenger": Scale(*other) if other else None}))
+
+    def look(
+        self, round_: int, psi: float, same: Callable[[Knobs, Knobs], bool]
+    ) -> tuple["Pilot", Order]:
+        """The pilot after it has seen psi at `round_`, and what is to be done.
+
+        same: whether two sets of numbers make the same method, for instance at the limit 1/rho.
+        """
+        if math.isnan(self.first):  # the start
+            return replace(self, first=psi, mark=psi, since=round_), Order(keep="mark")
+        if round_ < self.next_look and math.isfinite(psi):
+            return self, Order()  # somebody else's look
+        seen = replace(self, recent=(*self.recent, psi))
+        if self.phase == "duel":
+            return seen._in_duel(round_)
+        if seen._failed(psi):
+            smaller = replace(
+                seen,
+                scale=Scale(self.scale.path / 4, self.scale.server),
+                curvature=2 * self.curvature,
+                move="shorter",
+            )
+            return smaller._enter("run", round_), Order(back="mark", changed=True)
+        if self.phase == "run" and round_ < self.since + self.length:
+            return seen, Order()
+        if self.phase == "rest":
+            return replace(seen, mark=psi)._enter("run", round_), Order(keep="mark")
+        move = seen._next_move(same)
+        if move is None:  # nothing to try: the champion goes on
+            return replace(seen, mark=seen._level())._enter("rest", round_), Order(keep="mark")
+        challenger, floor = seen._moved(move), seen._at_floor()
+        duel = replace(seen, champion=seen._level(), move=move, challenger=challenger, floor=floor)
+        return duel._enter("duel", round_), Order(keep="champion", back="mark", changed=True)
+
+    def end(self, round_: int, psi: float) -> tuple["Pilot", Order]:
+        """After the last round: go to the best state that is there, with the champion's numbers."""
+        kept = {"mark": self.mark}
+        if self.phase == "duel":
+            kept["champion"] = self.champion
+        best = min(kept, key=lambda name: kept[name])
+        if psi <= kept[best] + self._slack(kept[best]):
+            return self, Order()
+        over = replace(self, challenger=None, mark=kept[best])
+        return over._enter("rest", round_), Order(back=best, same=best, changed=True)
+
+    def _in_duel(self, round_: int) -> tuple["Pilot", Order]:
+        psi, done = self.recent[-1], round_ >= self.since + self.length
+        calmer = self.noisy and not self.floor and self.move in AT_FLOOR
+        share = MUCH_BETTER if calmer else BETTER
+        goal = self.champion - share * max(self.mark - self.champion, 0.0)
+        goal -= ROUNDING * abs(self.champion)
+        if (done or not self.noisy) and self._level() < goal:
+            won = replace(self, scale=self.challenger or self.scale, challenger=None, lost=0)
+            won = replace(won, mark=self._level())
+            if self.floor:
+                won = replace(won, wait=round(PATIENCE * round_), move="longer")
+                return won._enter("rest", round_), Order(keep="mark")
+            return won._enter("run", round_), Order(keep="mark")
+        half = round_ >= self.since + self.length / 2
+        if done or not math.isfinite(psi) or (half and self._failed(psi)):
+            names = list(MOVES)
+            after = names[(names.index(self.move) + 1) % len(names)]
+            over = replace(self, challenger=None, move=after, lost=self.lost + 1)
+            over = replace(over, mark=self.champion)
+            phase = "run"
+            if over.lost >= len(over._moves()):
+                over, phase = replace(over, factor=2.0), "rest"
+            order = Order(back="champion", same="champion", changed=True)
+            return over._enter(phase, round_), order
+        return self, Order()
+
+    def _enter(self, phase: str, round_: int) -> "Pilot":
+        length = self.length
+        if phase != "duel":
+            length = max(self.shortest, round(SHARE * round_))
+        wait = self.wait if phase == "rest" else 0
+        return replace(self, phase=phase, since=round_, length=length, wait=wait, recent=())
+
+    def _late(self) -> tuple[float, ...]:
+        return self.recent[len(self.recent) // 2 :]
+
+    def _level(self) -> float:
+        """psi at the end of the phase; with noise the mean over its second half."""
+        late = self._late() if self.noisy else self.recent[-1:]
+        return sum(late) / len(late)
+
+    def _at_floor(self) -> bool:
+        """Whether the champion's progress is lost in the noise of psi."""
+        late = self._late()
+        if not self.noisy or len(late) < 2:
+            return False
+        steps = [(b - a) ** 2 for a, b in pairwise(late)]
+        scatter = math.sqrt(sum(steps) / len(steps) / 2)
+        return self.mark - self._level() < CERTAIN * scatter
+
+    def _slack(self, psi: float) -> float:
+        """How much psi may rise by rounding, or by noise."""
+        noise = RISE * max(self.first - self.mark, 0.0) if self.noisy else 0.0
+        return ROUNDING * abs(psi) + noise
+
+    def _failed(self, psi: float) -> bool:
+        return not psi <= self.mark + self._slack(self.mark)
+
+    def _moves(self) -> list[str]:
+        """The moves that the free numbers allow."""
+        drift = self.server_free and self.local_lr is None
+        free = self.local_lr is None or self.local_steps is None
+        return [name for name in MOVES if free and (drift or "drift" not in name)]
+
+    def _next_move(self, same: Callable[[Knobs, Knobs], bool]) -> str | None:
+        """The next move that changes something; at a floor of the noise one that lowers it."""
+        names, floor = list(MOVES), self._at_floor()
+        start = names.index(self.move)
+        for name in names[start:] + names[:start]:
+            if name in self._moves() and (not floor or name in AT_FLOOR):
+                other = self._moved(name)
+                if not same(self._knobs(self.scale), self._knobs(other)):
+                    return name
+        return None
+
+    def _moved(self, move: str) -> Scale:
+        """The scale after a move; the server's step stays at least 1, the path below its limit."""
+        path, server = (self.factor**power for power in MOVES[move])
+        if self.scale.server * server < 1:
+            return self.scale
+        server *= self.scale.server
+        return Scale(min(path * self.scale.path, self.most / server), server)
+
+
+def longest_path(method: Any) -> float:
+    """The most that eta_a Q eta_s may be below 1/rho."""
+    return WITHIN * float(np.min(np.asarray(method.regularizer.max_prox)))

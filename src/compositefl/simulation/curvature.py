@@ -1,0 +1,44 @@
+"""The largest curvature of a client's loss, measured on the devices."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+from compositefl.core.vector import Vector
+from compositefl.engine.client import ClientInfo, Oracle
+from compositefl.engine.curvature import CLIENTS, largest_curvature
+from compositefl.simulation.placement import AXIS, PLACED, Placed
+from compositefl.simulation.rounds import Program
+
+
+def _on_device(program: Program, placed: Placed, key: jax.Array, x: Vector, v: Vector) -> Any:
+    def one(info: ClientInfo) -> Any:
+        oracle = Oracle(
+            program.loss,
+            program.batch_size,
+            program.largest,
+            program.equal,
+            placed.samples,
+            key,
+            info,
+        )
+        found = largest_curvature(lambda point: oracle(point, 0)[1], x, v)
+        return jnp.where(info.weight > 0, found, 0.0)
+
+    return jnp.max(lax.map(one, jax.tree.map(lambda a: a[:CLIENTS], placed.info)))[None]
+
+
+@partial(jax.jit, static_argnames="program")
+def curvatures(program: Program, placed: Placed, key: jax.Array, x: Vector, v: Vector) -> Any:
+    """The largest curvature at x over the clients of each device, of their first minibatches."""
+    return jax.shard_map(
+        partial(_on_device, program),
+        mesh=program.mesh,
+        in_specs=(PLACED, P(), P(), P()),
+        out_specs=P(AXIS),
+        check_vma=False,
+    )(placed, key, x, v)

@@ -1,0 +1,103 @@
+"""Pilots at work in a simulation: one a run, with the states that they go back to."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from compositefl.algorithms.base import Algorithm, Knobs, automatic
+from compositefl.engine.pilot import Order, Pilot
+
+BEFORE = Knobs(1e-6, 1)  # numbers before the first guess: gamma so small that x_0 = z_0
+NAMES = ("mark", "champion")  # of the states that are kept
+
+
+class Steering:
+    """Sets the numbers of a simulation's runs. Runs look together, whenever one of them wants to.
+
+    methods: one a run, with "auto" where a number is to set itself. share: of the clients in a
+    round.
+    """
+
+    def __init__(self, simulation: Any, methods: Sequence[Algorithm], noisy: bool, share: float):
+        self.simulation, self.methods = simulation, methods
+        curvature = simulation.curvature()
+        self.pilots = [Pilot.of(method, curvature, noisy, share) for method in methods]
+        first = self.algorithms()
+        start = [
+            a if a.regularizer.constrains else m.at(BEFORE)
+            for a, m in zip(first, methods, strict=True)
+        ]
+        simulation.begin(start)
+        simulation.renumber(first)
+        self.kept = {name: simulation.state() for name in NAMES}
+        self.under = {name: [p.knobs for p in self.pilots] for name in NAMES}  # numbers of states
+
+    def algorithms(self) -> list[Algorithm]:
+        """The methods with the numbers in use."""
+        return [m.at(pilot.knobs) for m, pilot in zip(self.methods, self.pilots, strict=True)]
+
+    def numbers(self, run: int) -> dict[str, float]:
+        """The numbers of one run that set themselves, for its history."""
+        now = self.methods[run].at(self.pilots[run].knobs)
+        return {name: float(getattr(now, name)) for name in automatic(self.methods[run])}
+
+    @property
+    def next_look(self) -> int:
+        """The round after which psi is wanted next."""
+        return min(pilot.next_look for pilot in self.pilots)
+
+    def look(self, psi: Sequence[float], last: bool = False) -> bool:
+        """Show the pilots psi of every run, do what they say; whether a model has changed."""
+        orders, before = [], [pilot.knobs for pilot in self.pilots]
+        round_ = self.simulation.round
+        for run, pilot in enumerate(self.pilots):
+            now = pilot.end if last else partial(pilot.look, same=self._same(run))
+            self.pilots[run], order = now(round_, psi[run])
+            orders.append(order)
+        return self._carry_out(orders, before)
+
+    def _same(self, run: int) -> Any:
+        method = self.methods[run]
+        return lambda a, b: repr(method.at(a)) == repr(method.at(b))
+
+    def _carry_out(self, orders: Sequence[Order], before: list[Knobs]) -> bool:
+        if not any(any(order) for order in orders):
+            return False
+        simulation, under = self.simulation, list(before)
+        state = simulation.state()
+        for run, order in enumerate(orders):
+            if order.keep:
+                _copy_run(state, self.kept[order.keep], run)
+                self.under[order.keep][run] = before[run]
+            if order.back:
+                _copy_run(self.kept[order.back], state, run)
+                under[run] = self.under[order.back][run]
+            if order.same:
+                _copy_run(self.kept[order.same], self.kept["mark"], run)
+                self.under["mark"][run] = self.under[order.same][run]
+        if any(order.back for order in orders):
+            pairs = zip(self.methods, under, strict=True)
+            simulation.renumber([m.at(knobs) for m, knobs in pairs])  # those of the old states
+            simulation.restore(state, simulation.work, simulation.round)
+        simulation.renumber(self.algorithms())
+        return any(order.back for order in orders)
+
+    def saved(self) -> tuple[Any, dict[str, Any]]:
+        """(arrays, plain values) of all that a resumed run needs."""
+        about = {"pilots": [p.saved() for p in self.pilots], "under": self.under}
+        return self.kept, about
+
+    def restore(self, kept: Any, about: Mapping[str, Any]) -> None:
+        """Take back what `saved` gave, before the simulation's own state is restored."""
+        self.kept = jax.tree.map(np.array, kept)
+        self.pilots = [Pilot.restored(p) for p in about["pilots"]]
+        self.under = {name: [Knobs(*k) for k in about["under"][name]] for name in NAMES}
+        self.simulation.renumber(self.algorithms())
+
+
+def _copy_run(source: Any, target: Any, run: int) -> None:
+    """Copy one run's part of a state into another."""
+    jax.tree.map(lambda a, b: b.__setitem__(run, a[run]), source, target)

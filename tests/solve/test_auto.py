@@ -1,0 +1,193 @@
+"""Numbers that set themselves: the pilot's decisions, and what comes out of a run with them."""
+
+import json
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import compositefl as cfl
+from compositefl.algorithms.base import Knobs
+from compositefl.core.vector import Vector
+from compositefl.engine.pilot import Pilot, Scale
+from compositefl.solve.trajectory import Trajectory
+from tests.problems import centralised_solution, lasso, squared_loss
+
+QUIET = dict(progress=False, eval_every=10, weights="uniform")
+
+
+def differ(a, b):
+    return a == b
+
+
+def pilot(noisy=False, **fields):
+    """A pilot that has seen the start, psi = 10, in round 0."""
+    made = Pilot(Scale(1.0), 100.0, noisy, **fields)
+    return made.look(0, 10.0, differ)[0]
+
+
+def fly(pilot, psis):
+    """Show psi at the looks that the pilot asks for; the pilot and its last order."""
+    order = None
+    for psi in psis:
+        pilot, order = pilot.look(pilot.next_look, psi, differ)
+    return pilot, order
+
+
+def test_a_challenger_that_gets_lower_becomes_the_champion():
+    duel, order = fly(pilot(), [9, 8, 7])
+    assert (duel.phase, order.keep, order.back) == ("duel", "champion", "mark")
+    assert duel.knobs == Knobs(0.04, 100)  # Q is at its limit: four times the step
+    won, order = fly(duel, [8, 6])
+    assert (won.phase, order.keep, order.back) == ("run", "mark", "")
+    assert won.scale.path == 4.0 and won.mark == 6
+
+
+def test_a_challenger_that_does_not_is_left_where_the_champion_was():
+    duel, _ = fly(pilot(), [9, 8, 7])
+    lost, order = fly(duel, [9, 8, 7.5])
+    assert (order.back, order.same) == ("champion", "champion")
+    assert lost.scale.path == 1.0 and lost.mark == 7
+    duel, _ = fly(lost, [6, 5, 4])
+    assert duel.knobs == Knobs(0.01, 25)  # the other direction: fewer steps of 1/L
+
+
+@pytest.mark.parametrize("psi", [10.5, math.inf, math.nan])
+def test_a_champion_that_rises_goes_back_with_a_shorter_path(psi):
+    back, order = fly(pilot(), [psi])
+    assert order.back == "mark" and back.scale.path == 0.25 and back.curvature == 200
+    assert back.look(back.next_look, 9.0, differ)[0].scale.path == 0.25
+
+
+def test_at_the_floor_of_the_noise_only_shorter_paths_are_tried():
+    bouncing = [5, 5.2, 4.9, 5.1, 5, 5.1, 4.9, 5]
+    made = pilot(noisy=True, length=8, shortest=8)
+    duel, _ = fly(made, bouncing)
+    assert duel.challenger.path == 4.0  # from 10 to 5 is progress
+    on, _ = fly(made, bouncing)
+    lost, _ = fly(on, [6] * 8)
+    duel, _ = fly(lost, bouncing)
+    assert duel.floor and duel.challenger.path == 0.25
+
+
+def test_a_saved_pilot_decides_alike():
+    course = [9, 8, 7, 9, 8, 7.5, 6, 5, 4, 3.9, 3.8, 3.7, 3.6]
+    for cut in range(len(course)):
+        before, _ = fly(pilot(), course[:cut])
+        again = Pilot.restored(json.loads(json.dumps(before.saved())))
+        assert repr(again) == repr(before)  # NaN is not equal to itself
+        assert repr(fly(again, course[cut:])) == repr(fly(before, course[cut:]))
+
+
+def test_the_end_is_the_best_state_there_is():
+    duel, _ = fly(pilot(), [9, 8, 7])
+    assert duel.end(5, 8.0)[1].back == "champion"
+    assert duel.end(5, 6.0)[1].back == ""
+
+
+@pytest.mark.parametrize("phi", [cfl.L1(0.3), cfl.MCP(0.3, 4.0), cfl.Box(-0.5, 0.5)])
+def test_another_gamma_keeps_the_model_and_the_subgradient(phi):
+    old, new = (
+        cfl.FedNMap(local_steps=1, local_lr=0.1, gamma=g, regularizer=phi) for g in (0.5, 2.0)
+    )
+    z = Vector(jnp.linspace(-2, 2, 41))
+    server = old.init_server(z)
+    moved = old.rescale(server, new)
+    np.testing.assert_allclose(new.prox(moved.z, 2.0).tree, server.x.tree, atol=1e-6)
+    before, after = (server.z - server.x) / 0.5, (moved.z - moved.x) / 2.0
+    np.testing.assert_allclose(after.tree, before.tree, atol=1e-6)
+
+
+def test_the_solution_without_a_number():
+    problem = lasso()
+    result = cfl.minimize(problem, "l1:0.05", cfl.FedNMap(), rounds=120, dtype="float64", **QUIET)
+    exact = centralised_solution(problem, 0.05)
+    np.testing.assert_allclose(result.params, exact, atol=1e-5)
+    used = result.history[["local_lr", "local_steps", "gamma"]]
+    assert (used > 0).all(axis=None) and (used["local_steps"] % 1 == 0).all()
+    eta_hat = used["local_lr"] * used["local_steps"]
+    np.testing.assert_allclose(used["gamma"], eta_hat)
+    np.testing.assert_array_equal(result.params == 0, exact == 0)  # exact zeros
+
+
+def test_some_numbers_may_be_given():
+    given = dict(local_steps=7, gamma=0.2)
+    result = cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(**given), rounds=30, **QUIET)
+    assert "local_lr" in result.history and "gamma" not in result.history
+    _, *_, end = result.history["psi"]
+    least = cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(), rounds=60, **QUIET)
+    least = least.history["psi"].iloc[-1]
+    assert end < least + 1e-4
+    fixed = cfl.FedNMap(local_lr=0.05, local_steps="auto", gamma="auto")
+    result = cfl.minimize(lasso(), "l1:0.05", fixed, rounds=30, **QUIET)
+    assert result.history["local_steps"].nunique() > 1
+    assert result.history["psi"].iloc[-1] < least + 1e-4
+
+
+def test_the_start_is_not_moved_by_a_large_gamma():
+    problem = lasso()
+    result = cfl.minimize(problem, "l1:0.05", cfl.FedNMap(), rounds=10, **QUIET)
+    mean = np.mean([squared_loss(problem.params, b) for b in problem.clients])
+    psi = mean + 0.05 * np.abs(problem.params).sum()
+    assert abs(result.history["psi"].iloc[0] - psi) < 1e-4
+
+
+def test_a_trial_does_not_depend_on_the_others():
+    options = dict(rounds=40, batch_size=2, participation=0.5, **QUIET)
+    one = cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(), **options)
+    three = cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(), trials=3, **options)
+    np.testing.assert_allclose(three.params[0], one.params, rtol=1e-5, atol=1e-6)
+    assert not np.allclose(three.params[1], one.params, atol=1e-3)
+
+
+def test_a_resumed_run_goes_on_as_if_nothing_had_happened(tmp_path, monkeypatch):
+    from compositefl.solve.run import Run
+
+    options = dict(rounds=60, batch_size=4, **QUIET)
+    whole = cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(), **options)
+    enough = Run._enough
+    stop = lambda run: "interrupted" if run.simulation.round >= 23 else enough(run)  # noqa: E731
+    monkeypatch.setattr(Run, "_enough", stop)
+    path = tmp_path / "state.npz"
+    half = cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(), checkpoint=path, **options)
+    assert half.stopped == "interrupted" and 23 <= half.rounds < 60
+    monkeypatch.setattr(Run, "_enough", enough)
+    on = cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(), checkpoint=path, resume=True, **options)
+    np.testing.assert_array_equal(on.params, whole.params)
+    columns = ["psi", "local_lr", "local_steps", "gamma"]
+    np.testing.assert_array_equal(on.history[columns], whole.history[columns])
+
+
+def poisson(w, batch):
+    """Poisson regression: flat where the rate is small, and steep where it is large."""
+    x, y = batch
+    return jnp.mean(jnp.exp(x @ w) - y * (x @ w))
+
+
+def test_a_first_guess_that_diverges_is_taken_back():
+    rng = np.random.default_rng(0)
+    x = [np.column_stack([np.ones(9), rng.normal(size=(9, 2))]) for _ in range(4)]
+    clients = [(a, rng.poisson(np.exp(1 + a[:, 1]))) for a in x]
+    start = np.array([-6.0, 0.0, 0.0])  # where the curvature is e^-6
+    problem = cfl.Problem(poisson, start, clients)
+    result = cfl.minimize(problem, "l1:0.01", cfl.FedNMap(), rounds=120, **QUIET)
+    assert result.history["local_lr"].iloc[0] > 100 > 10 > result.history["local_lr"].iloc[-1]
+    assert result.diverged == [0] and result.converged
+
+
+def test_a_loss_outside_jax_follows_the_compiled_decisions():
+    from tests.simulation.test_loop import Outside
+
+    inside = lasso(clients=3)
+    outside = cfl.Problem(Outside(squared_loss), inside.params, inside.clients)
+    runs = [
+        cfl.minimize(p, "l1:0.05", cfl.FedNMap(), rounds=12, dtype="float64", **QUIET)
+        for p in (inside, outside)
+    ]
+    np.testing.assert_allclose(runs[1].params, runs[0].params, rtol=1e-3, atol=1e-4)
+
+
+def test_rounds_on_demand_need_numbers():
+    with pytest.raises(cfl.CompositeFLError, match="local_steps='auto' is understood by minimize"):
+        Trajectory(lasso(), None, cfl.FedNMap())

@@ -239,3 +239,13 @@ def test_help_and_version(cli):
     for command in ("run", "compare", "list", "demo"):
         assert command in cli("--help").out
         assert cli(command, "--help").code == 0
+
+
+def test_no_algorithm_and_no_number(cli):
+    """Small and convex: Newton. With minibatches: FedNMap, whose numbers set themselves."""
+    few = "run --dataset synthetic --model logistic --data-option classes=2 --clients 4 --rounds 8"
+    few = few.split()
+    newton = cli(*few, "--regularizer", "l1:0.01")
+    assert newton.code == 0 and "prox-newton: converged in 8 rounds" in newton.out
+    auto = cli(*few, "--batch-size", 8, "--local-steps", "auto")
+    assert auto.code == 0 and "FedNMap" in auto.out

@@ -191,3 +191,20 @@ def test_a_loss_outside_jax_follows_the_compiled_decisions():
 def test_rounds_on_demand_need_numbers():
     with pytest.raises(cfl.CompositeFLError, match="local_steps='auto' is understood by minimize"):
         Trajectory(lasso(), None, cfl.FedNMap())
+
+
+def test_without_an_algorithm():
+    problem = lasso()
+    model = cfl.models.linear_regression(8).problem(problem.clients)
+    options = dict(rounds=12, dtype="float64", **QUIET)
+    exact = cfl.minimize(model, "l1:0.05", **options)
+    assert exact.config["algorithm"].startswith("ProxNewton") and exact.converged
+    np.testing.assert_allclose(
+        exact.params["dense0"]["kernel"][:, 0], centralised_solution(problem, 0.05), atol=1e-7
+    )
+    for other in (dict(batch_size=2), dict(participation=0.5)):
+        noisy = cfl.minimize(model, "l1:0.05", **options, **other)
+        assert noisy.config["algorithm"].startswith("FedNMap(")
+    assert cfl.minimize(problem, "l1:0.05", **options).config["algorithm"].startswith("FedNMap(")
+    bent = cfl.minimize(model, "mcp:0.05,3", **options)
+    assert bent.config["algorithm"].startswith("FedNMap(")

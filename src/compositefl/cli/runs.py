@@ -135,6 +135,8 @@ def carry_out(plan: Plan, command: str) -> tuple[dict[str, Result], int]:
     if not quiet:
         print_table(table(histories(plan, results)))
         print(_footnote(plan, results))
+        for name, result in results.items():
+            print(f"{name}: {result.ending.sentence}")
     if plan.out is not None:
         written = fill_folder(plan.out, lambda folder: _write(folder, plan, results, command))
         if not quiet:

@@ -105,7 +105,7 @@ class LoopSimulation:
             found = max(found, curvature_by_differences(gradient, x, direction(self.seed, x)))
         return found
 
-    def _numbers(self, algorithms: Sequence[Algorithm]) -> list[Algorithm]:
+    def _numbers(self, algorithms: Sequence[Algorithm]) -> list[Any]:
         return [jax.tree.map(partial(as_number, self.dtype), a) for a in algorithms]
 
     def advance(self, stop: int) -> None:

@@ -3,7 +3,6 @@
 import hashlib
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from compositefl.core.errors import CompositeFLError
@@ -72,27 +71,6 @@ def test_a_method_that_needs_everyone_refuses_a_lower_minimum():
     assert Federation.parse(text()).minimum == 3
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
-def test_a_site_reads_its_file(tmp_path, kind):
-    if kind == "parquet":
-        pytest.importorskip("pyarrow")
-    frame = pd.DataFrame({"age": [1, 2, 3], "dose": [0.5, 1.5, 2.5], "ill": [0, 1, 1]})
-    x, y = '["age", "dose"]', "ill"
-    if kind == "csv":
-        frame.to_csv(tmp_path / "d.csv", index=False)
-    elif kind == "parquet":
-        frame.to_parquet(tmp_path / "d.parquet")
-    else:
-        np.savez(tmp_path / "d.npz", a=frame[["age", "dose"]].to_numpy(), ill=frame.ill)
-        x = '"a"'
-    (tmp_path / "site.toml").write_text(
-        f'name = "north"\n[train]\nfile = "d.{kind}"\nx = {x}\ny = "{y}"\n'
-    )
-    train, test = Site.read(tmp_path / "site.toml").load()
-    assert test is None and train.y.dtype == np.int32
-    np.testing.assert_array_equal(train.x, frame[["age", "dose"]].to_numpy())
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -100,13 +78,14 @@ def test_a_site_reads_its_file(tmp_path, kind):
         ('nam = "n"', "did you mean 'name'"),
         ('name = "n"\naccept = ["x"]\nfunction = "a:b"', "accept must be a list of sha256"),
         ('name = "n"\n[train]\nfile = "no.csv"\nx = ["a"]\ny = "b"', "does not exist"),
-        ('name = "n"\n[train]\nfile = "a.csv"\ny = "b"', "[train] lacks x"),
-        ('name = "n"\n[train]\nfile = "a.csv"\nx = ["a", "z"]\ny = "b"', "has no column z"),
-        ('name = "n"\n[train]\nfile = "a.csv"\nx = ["w"]\ny = "b"', "they must be numbers"),
+        ('name = "n"\n[train]\nfile = "a.npz"\ny = "b"', "[train] lacks x"),
+        ('name = "n"\n[train]\nfile = "a.npz"\nx = "z"\ny = "b"', "has no array 'z'"),
+        ('name = "n"\n[train]\nfile = "a.npz"\nx = "w"\ny = "b"', "it must hold numbers"),
+        ('name = "n"\nfunction = "a:b"\n[columns]\na = 1', "name in the federation = name here"),
     ],
 )
 def test_a_wrong_site(tmp_path, content, message):
-    pd.DataFrame({"a": [1], "b": [0], "w": ["x"]}).to_csv(tmp_path / "a.csv", index=False)
+    np.savez(tmp_path / "a.npz", a=np.ones((1, 1)), b=np.zeros(1), w=np.array([["x"]]))
     (tmp_path / "site.toml").write_text(content)
     with pytest.raises(CompositeFLError) as error:
         Site.read(tmp_path / "site.toml").load()

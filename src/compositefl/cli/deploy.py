@@ -9,6 +9,7 @@ import typer
 
 from compositefl.cli import inspection, kits
 from compositefl.cli.settings import seed_number, whole
+from compositefl.core.files import privately
 
 Run = Annotated[str, typer.Option(help="Name of the run.", metavar="NAME")]
 
@@ -19,7 +20,7 @@ def register(app: Any, guarded: Callable[..., Any]) -> None:
         help="Run federations over a network with NVIDIA FLARE.", no_args_is_help=True
     )
     for name, command in COMMANDS.items():
-        deploy.command(name)(guarded(command))
+        deploy.command(name)(guarded(privately()(command)))
     app.add_typer(deploy, name="deploy")
 
 

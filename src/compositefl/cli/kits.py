@@ -171,7 +171,11 @@ accept = []  # sha256sum federation.toml
 modules = []  # of your own, whose functions a federation may name
 
 [train]
-file = "train.csv"
-x = ["first column", "second column"]
-y = "label"
+file = "train.csv"  # or .parquet, .npz; with the columns that [data] of the federation names
+
+# [columns]  # where a column is called otherwise here: name in the federation = name here
+# age = "AGE_YEARS"
+
+# [limits]  # may be narrower than what the federation says
+# minimum_samples = 20
 """

@@ -13,6 +13,8 @@ from compositefl.deployment.messages import (
     SLACK,
     Message,
     NotFinite,
+    answer_digest,
+    call_digest,
     decode,
     encode,
     unpack,
@@ -23,11 +25,8 @@ from compositefl.deployment.transport import Failure, Transport
 
 Report = Callable[[dict[str, Any]], None]
 LARGEST = 2**53  # of the plain numbers that a site may send
-NUMBERS: dict[str, tuple[tuple[str, type], ...]] = {  # that an answer must carry
-    "open": (),
-    "round": (("steps", int), ("uploads", int)),
-    "evaluate": (("loss", float), ("tests", int), ("right", float)),
-}
+MOST_UPLOADS = 10**9
+LONGEST_REASON = 400  # characters of what a site says went wrong
 
 
 class Reply(NamedTuple):
@@ -51,8 +50,9 @@ class SiteCalls:
         transport: Transport,
         roster: Roster,
         report: Report,
+        steps: Callable[[int], tuple[int, int]],
     ):
-        self.federation, self.run = federation, run
+        self.federation, self.run, self.steps = federation, run, steps
         self.transport, self.roster, self.report = transport, roster, report
         self.bytes_sent = self.bytes_received = 0
 
@@ -72,13 +72,19 @@ class SiteCalls:
             try:
                 self._check_sender(answer, site, None)
                 samples = value(answer, "samples", int)
-                if not 0 < samples < LARGEST:
-                    raise CompositeFLError(f"its answer has samples={samples}")
+                tests = value(answer, "tests", int)
+                _require("samples", samples, 1, LARGEST)
+                _require("tests", tests, 0, LARGEST)
+                if members[site].samples not in (0, samples):
+                    raise CompositeFLError(
+                        f"it has {samples} samples and had {members[site].samples} when this run "
+                        "began; a run needs the same data to its end"
+                    )
             except CompositeFLError as error:
                 self._refuse(t, site, "hello", Failure(f"refused: {error}"))
                 continue
             member = members[site]
-            member.joined, member.samples = True, samples
+            member.joined, member.samples, member.tests = True, samples, tests
             self.report({"event": "joined", "round": t, "site": site})
 
     def ask(
@@ -105,21 +111,36 @@ class SiteCalls:
         }
         network = self.federation.network
         limit = min(network.limit, tree_bytes(like) + SLACK)
+        call = call_digest(self.federation.hash, self.run, method, t, arrays)
+        largest = LARGEST if method == "evaluate" else self.federation.limits.largest_number
         answers = self._call(t, sites, method, encode(about, arrays), network.round_timeout, limit)
         good: dict[str, Reply] = {}
         for site in (s for s in sites if s in answers):
             message = answers[site]
             try:
                 self._check_sender(message, site, t)
-                for name, kind in NUMBERS[method]:
-                    if not abs(value(message, name, kind)) < LARGEST:
-                        raise NotFinite(f"{name} is NaN, infinite or too large")
-                good[site] = Reply(message, unpack(prefix, message.arrays, like, finite=True))
+                self._check_numbers(message, site, method, t)
+                tree = unpack(prefix, message.arrays, like, finite=True, largest=largest)
+                if message.values.get("digest") != answer_digest(call, *message):
+                    raise CompositeFLError("its answer does not belong to this round's message")
+                good[site] = Reply(message, tree)
             except CompositeFLError as error:
                 if not_finite is not None and isinstance(error, NotFinite):
                     not_finite.append(site)
                 self._refuse(t, site, method, Failure(f"refused: {error}"))
         return good
+
+    def _check_numbers(self, message: Message, site: str, method: str, t: int) -> None:
+        """Refuse plain numbers that cannot be."""
+        if method == "round":
+            _require("steps", value(message, "steps", int), *self.steps(t))
+            _require("uploads", value(message, "uploads", int), 1, MOST_UPLOADS)
+        if method == "evaluate":
+            _require("loss", value(message, "loss", float), -LARGEST, LARGEST)
+            tests = value(message, "tests", int)
+            if tests not in (0, self.roster.members[site].tests):
+                raise CompositeFLError(f"its answer has tests={tests}, it joined with another")
+            _require("right", value(message, "right", float), 0, tests * (1 + 1e-6))
 
     def _check_sender(self, message: Message, site: str, t: int | None) -> None:
         expected = {"federation": self.federation.hash, "run": self.run, "site": site, "round": t}
@@ -151,6 +172,15 @@ class SiteCalls:
 
     def _refuse(self, t: int, site: str, method: str, failure: Failure) -> None:
         self.roster.failed(site, t, failure.lost, refused=method == "hello" and not failure.lost)
-        about = {"round": t, "site": site, "call": method, "reason": failure.reason}
+        reason = "".join(c if c.isprintable() else " " for c in failure.reason[:LONGEST_REASON])
+        about = {"round": t, "site": site, "call": method, "reason": reason}
         about["lost"] = failure.lost
         self.report({"event": "failure", **about})
+
+
+def _require(name: str, number: float, least: float, most: float) -> None:
+    """Refuse a plain number of an answer that is out of its range; NaN is in none."""
+    if not np.isfinite(number):
+        raise NotFinite(f"{name} is NaN or infinite")
+    if not least <= number <= most:
+        raise CompositeFLError(f"its answer has {name}={number}, outside {least:g} to {most:g}")

@@ -61,6 +61,16 @@ class Plan:
             self.server, self.client = jax.device_get(_initial(self.algorithm, self.params))
             self.shapes = self._shapes()
 
+    def steps_in(self, t: int) -> tuple[int, int]:
+        """The fewest and the most local steps that a site can take in round t."""
+        algorithm = self.algorithm
+        most = self.steps
+        if type(algorithm).draw_steps is not Algorithm.draw_steps:  # the same draw at all sites
+            with self.precision():
+                keys = client_keys(trial_key(np.uint32(self.federation.seed), 0), t, 0)
+                most = int(algorithm.draw_steps(keys.shared))
+        return (0 if algorithm.stops_early else most), most
+
     @contextmanager
     def precision(self) -> Iterator[None]:
         """The floating-point type of the federation, for this thread."""

@@ -10,6 +10,8 @@ import jax
 import numpy as np
 import pandas as pd
 
+from compositefl.core.errors import CompositeFLError
+from compositefl.core.files import only_one, open_private, private_folder
 from compositefl.core.trees import weighted_mean
 from compositefl.core.vector import Vector, unwrap
 from compositefl.deployment import compute
@@ -17,15 +19,13 @@ from compositefl.deployment.calls import Reply, Report, SiteCalls
 from compositefl.deployment.compute import Plan
 from compositefl.deployment.federation import Federation
 from compositefl.deployment.judge import Judge
-from compositefl.deployment.messages import pack
+from compositefl.deployment.messages import pack, unpack
 from compositefl.deployment.privacy import epsilon
 from compositefl.deployment.roster import Member, Roster
-from compositefl.deployment.store import sync_folder
+from compositefl.deployment.store import read_state, write_state
 from compositefl.deployment.transport import Transport
 from compositefl.deployment.trust import check_name
 from compositefl.engine.accounting import round_cost
-from compositefl.solve import checkpoint
-from compositefl.solve.checkpoint import Checkpoint
 from compositefl.solve.ending import rose
 from compositefl.solve.result import Result
 
@@ -48,7 +48,7 @@ class Coordinator:
     ):
         self.federation = federation
         self.transport = transport
-        self.path = folder / check_name("run", run) / "server.npz"
+        self.path = folder / check_name("run", run) / "server.state"
         self.name = run
         self.report = report
         self.plan = Plan(federation)
@@ -63,23 +63,29 @@ class Coordinator:
         self.visits = self.steps = 0
         self.diverged = 0  # the round that left the finite numbers, 0 for none
         self.calls = SiteCalls(
-            federation, run, transport, self.roster, lambda event: self.report(event)
+            federation,
+            run,
+            transport,
+            self.roster,
+            lambda event: self.report(event),
+            self.plan.steps_in,
         )
         self.judge = Judge(self.plan, self.calls, self._weights)
-        if self.path.exists():
-            self._restore()
+        self._restore()
 
     def run(self) -> Result:
         """Rounds until one of the reasons to stop; a run that stopped early can be resumed."""
-        self.report({"event": "start", "round": self.round, "rounds": self.federation.rounds})
-        self._save()
-        reason = ""
-        if self._evaluation_due() and self._gather():
-            self._evaluate()
-        while not reason:
-            reason = self._enough() or self._one_round()
-        self.report({"event": "stop", "reason": reason, "round": self.round})
-        return self.result(reason)
+        with only_one(private_folder(self.path.parent) / "lock", f"the run {self.name}"):
+            self._restore()  # another job may have gone on since
+            self.report({"event": "start", "round": self.round, "rounds": self.federation.rounds})
+            self._save()
+            reason = ""
+            if self._evaluation_due() and self._gather():
+                self._evaluate()
+            while not reason:
+                reason = self._enough() or self._one_round()
+            self.report({"event": "stop", "reason": reason, "round": self.round})
+            return self.result(reason)
 
     def result(self, stopped: str) -> Result:
         """The outcome so far. The sites' private states stay with them."""
@@ -233,20 +239,35 @@ class Coordinator:
     def _save(self) -> None:
         """Write everything that a restarted server needs."""
         about: dict[str, Any] = {
+            **self._fingerprint(),
+            "round": self.round,
+            "seconds": self.seconds,
             "roster": {site: asdict(member) for site, member in self.roster.members.items()},
             "work": [self.visits, self.steps],
             "bytes": [self.calls.bytes_sent, self.calls.bytes_received],
             "diverged": self.diverged,
             "rows": self.history,
         }
-        now = Checkpoint(self.server, self.round, self.seconds, [about])
-        checkpoint.save(self.path, self._fingerprint(), now)
-        sync_folder(self.path.parent)
+        write_state(self.path, about, pack("server", self.server))
 
     def _restore(self) -> None:
-        saved = checkpoint.load(self.path, self._fingerprint(), self.server)
-        (about,) = saved.history
-        self.server, self.round, self.seconds = saved.state, saved.round, saved.seconds
+        """Go on from the checkpoint, where there is one."""
+        if self.path.with_suffix(".npz").exists():
+            raise CompositeFLError(
+                f"{self.path.with_suffix('.npz')} is of an earlier version: end the run with that "
+                "version, or start one under a new name"
+            )
+        if not self.path.exists():
+            return
+        about, arrays = read_state(self.path)
+        for name, mine in self._fingerprint().items():
+            if about[name] != mine:
+                raise CompositeFLError(
+                    f"{self.path} belongs to another run: {name} is {about[name]} there and "
+                    f"{mine} here"
+                )
+        self.server = unpack("server", arrays, self.plan.shapes.server)
+        self.round, self.seconds = about["round"], about["seconds"]
         self.history, self.diverged = about["rows"], about["diverged"]
         self.visits, self.steps = about["work"]
         self.calls.bytes_sent, self.calls.bytes_received = about["bytes"]
@@ -260,10 +281,11 @@ class Coordinator:
 
 def write_progress(path: Path) -> Report:
     """A report that appends every event to a file, one JSON object per line."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(path.parent)
 
     def report(event: dict[str, Any]) -> None:
-        with path.open("a") as file:
-            file.write(json.dumps({"time": round(time.time(), 3), **event}) + "\n")
+        line = json.dumps({"time": round(time.time(), 3), **event}) + "\n"
+        with open_private(path) as file:
+            file.write(line.encode())
 
     return report

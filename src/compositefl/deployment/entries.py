@@ -1,7 +1,8 @@
 """The tables of federation.toml, a dataclass each. Reading them calls and imports nothing."""
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from compositefl.core.errors import (
@@ -13,6 +14,7 @@ from compositefl.core.errors import (
 )
 
 MEBIBYTE = 2**20
+KIND_NAMES = ("number", "whole", "binary")  # of a feature
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,42 @@ class Network:
 
 
 @dataclass(frozen=True)
+class DataTable:
+    """The columns of every site's table, [data]: sites match them by name."""
+
+    features: tuple[str, ...]  # their order is that of the model's inputs
+    target: str
+    labels: tuple[str, ...] = ()  # words in the target's column, for the classes 0, 1, ...
+    kinds: Mapping[str, str] = field(default_factory=dict)  # of some features, see KIND_NAMES
+
+    def __post_init__(self) -> None:
+        for name in ("features", "labels"):
+            object.__setattr__(self, name, words(name, list(getattr(self, name))))
+        if not self.features or len({*self.features, self.target}) <= len(self.features):
+            raise CompositeFLError("features and target must be different names")
+        if not isinstance(self.kinds, Mapping):
+            raise CompositeFLError(f"kinds={self.kinds!r} must be a table")
+        for name, kind in self.kinds.items():
+            if name not in self.features:
+                raise unknown_name("feature in kinds", name, self.features)
+            if kind not in KIND_NAMES:
+                raise CompositeFLError(f"kinds: {name}={kind!r} must be one of {KIND_NAMES}")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the sites agree to give and the server to take, the table [limits]."""
+
+    runs: int = 1  # names under which a site answers this federation
+    minimum_samples: int = 5  # of a site, and of its test set
+    largest_number: float = 1e12  # in an upload
+
+    def __post_init__(self) -> None:
+        require_integer(runs=self.runs, minimum_samples=self.minimum_samples)
+        require_positive(largest_number=self.largest_number)
+
+
+@dataclass(frozen=True)
 class Privacy:
     """Noise at the sites, the table [privacy]: uploads are clipped to the norm `clip`, and Gaussian
     noise of standard deviation `noise * clip` is added to every number."""
@@ -48,9 +86,12 @@ class Privacy:
     clip: float
     noise: float
     delta: float = 1e-5
+    epsilon: float | None = None  # the most that a site gives, over all runs
 
     def __post_init__(self) -> None:
         require_positive(clip=self.clip, noise=self.noise, delta=self.delta)
+        if self.epsilon is not None:
+            require_positive(epsilon=self.epsilon)
         if self.delta >= 1:
             raise CompositeFLError(f"delta={self.delta} must be below 1")
 
@@ -74,7 +115,8 @@ def fill(cls: type, table: str, given: Any, **ours: Any) -> Any:
     for name in given:
         if name not in fields:
             raise unknown_name(f"{where}entry", name, fields)
-    needed = [n for n, f in fields.items() if f.default is dataclasses.MISSING]
+    missing_ = dataclasses.MISSING
+    needed = [n for n, f in fields.items() if f.default is f.default_factory is missing_]
     if missing := [name for name in needed if name not in given]:
         raise CompositeFLError(f"{where}lacks {', '.join(missing)}")
     try:

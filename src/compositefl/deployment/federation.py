@@ -21,13 +21,14 @@ from compositefl.core.errors import (
     unknown_name,
 )
 from compositefl.core.resolve import is_reference, require_kind
-from compositefl.deployment.entries import Network, Privacy, fill, words
+from compositefl.deployment.entries import DataTable, Limits, Network, Privacy, fill, words
+from compositefl.deployment.privacy import epsilon
 from compositefl.deployment.trust import LIBRARY, accepts, check_name, own_class, own_factory
 from compositefl.engine.hessian import check_hessian
 from compositefl.models import Model
 from compositefl.regularizers import ByName, Regularizer, Zero, parse
 
-NETWORK = Network()
+NETWORK, LIMITS = Network(), Limits()
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class Federation:
     tolerance: float | None = None
     minimum_sites: int = 0  # 0: more than half, or all where the algorithm needs all
     network: Network = field(default=NETWORK)
+    limits: Limits = field(default=LIMITS)
+    data: DataTable | None = None  # None: arrays, such as images, not tables
     privacy: Privacy | None = None
     modules: tuple[str, ...] = ()  # of the node that reads it, never of the text
 
@@ -134,6 +137,7 @@ class Federation:
         algorithm.regularizer.check_tree(params)
         if self.eval_gamma is not None:
             algorithm.regularizer.check_prox("eval_gamma", self.eval_gamma)
+        self._check_data()
         leaves = jax.tree.leaves(params)
         check_hessian(algorithm, self.make_model().loss, sum(leaf.size for leaf in leaves))
         if algorithm.needs_everyone and 0 < self.minimum_sites < len(self.sites):
@@ -147,7 +151,29 @@ class Federation:
             self._check_privacy(algorithm, label)
         return self
 
+    def _check_data(self) -> None:
+        if self.data is None:
+            return
+        shape, classes = self.model.get("input_shape"), self.make_model().classes
+        if shape not in (None, [len(self.data.features)]):
+            raise CompositeFLError(
+                f"[model] input_shape={shape}, but [data] names {len(self.data.features)} features"
+            )
+        if self.data.labels and classes != len(self.data.labels):
+            raise CompositeFLError(
+                f"[data] names {len(self.data.labels)} labels, but the model has "
+                f"{classes or 'no'} classes"
+            )
+
     def _check_privacy(self, algorithm: Algorithm, label: str) -> None:
+        privacy = self.privacy
+        if privacy is not None and privacy.epsilon is not None:
+            cost = epsilon(privacy, self.rounds)
+            if cost > privacy.epsilon:
+                raise CompositeFLError(
+                    f"[privacy] epsilon={privacy.epsilon:g} is less than the {cost:.4g} of "
+                    f"{self.rounds} rounds; more noise or fewer rounds"
+                )
         if self.eval_every != 0:
             raise CompositeFLError(
                 "[privacy] needs eval_every = 0: evaluations send exact losses and gradients"
@@ -209,6 +235,10 @@ class Federation:
         """The model: one of the library by its name, or what a factory `module:name` makes."""
         options = dict(self.model)
         name = options.pop("name")
+        if self.data is not None and not is_reference(name):
+            options = {"input_shape": [len(self.data.features)]} | options
+            if self.data.labels:
+                options = {"classes": len(self.data.labels)} | options
         try:
             if is_reference(name):
                 made = own_factory(name, Model, self.modules)(**options)
@@ -222,4 +252,5 @@ class Federation:
         return jax.tree.map(np.asarray, self.make_model().init(jax.random.key(self.seed)))
 
 
-TABLES = {"network": Network, "privacy": Privacy}  # a table a concern
+# A table a concern: its own dataclass in entries.py.
+TABLES = {"data": DataTable, "network": Network, "limits": Limits, "privacy": Privacy}

@@ -7,6 +7,7 @@ command of FLARE they run, or which does the same.
 
 import json
 import logging
+import os
 import shutil
 import threading
 import time
@@ -18,6 +19,7 @@ import numpy as np
 from nvflare.collab import collab
 
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.files import PRIVATE, make_private, private_folder, privately
 from compositefl.deployment.coordinator import Coordinator, write_progress
 from compositefl.deployment.federation import Federation
 from compositefl.deployment.flare_kits import forget, write_log_config
@@ -119,31 +121,32 @@ class Server:
     @collab.main
     def main(self) -> None:
         """Run to the end; the checkpoint outlives the job, the result comes with its download."""
+        os.umask(PRIVATE)
         root = Path(collab.workspace.get_root_dir())
         folder = root / STATE
         outcome = Path(collab.workspace.get_run_dir(collab.fl_ctx.get_job_id())) / STATE
         there = write_progress(outcome / PROGRESS)
         try:
             federation, run = admit(root, self.federation, self.run)
+            kept = folder / run / PROGRESS  # of all jobs of the run
+            here = write_progress(kept)
+            if kept.exists():
+                shutil.copyfile(kept, outcome / PROGRESS)
+            collab.fl_ctx.get_engine().register_app_command(FORWARD, _forward, kept)
+            before = Progress.of(federation.sites)
+            before.read(kept.read_text() if kept.exists() else "")
+            health = report_health(kept.with_name(METRICS), run, before)
+
+            def report(event: dict[str, Any]) -> None:
+                stamped = {"time": round(time.time(), 3), **event}
+                here(stamped)
+                there(stamped)
+                health(stamped)
+
+            Coordinator(federation, Calls(), folder, run, report).run().save(outcome)
         except CompositeFLError as error:
             there({"event": "refused", "reason": str(error)})
             raise
-        kept = folder / run / PROGRESS  # of all jobs of the run
-        here = write_progress(kept)
-        if kept.exists():
-            shutil.copyfile(kept, outcome / PROGRESS)
-        collab.fl_ctx.get_engine().register_app_command(FORWARD, _forward, kept)
-        before = Progress.of(federation.sites)
-        before.read(kept.read_text() if kept.exists() else "")
-        health = report_health(kept.with_name(METRICS), run, before)
-
-        def report(event: dict[str, Any]) -> None:
-            stamped = {"time": round(time.time(), 3), **event}
-            here(stamped)
-            there(stamped)
-            health(stamped)
-
-        Coordinator(federation, Calls(), folder, run, report).run().save(outcome)
 
 
 def admit(root: Path, text: Any, run: Any) -> tuple[Federation, str]:
@@ -184,6 +187,7 @@ class Client:
         try:
             with self._lock:
                 if self._worker is None:
+                    os.umask(PRIVATE)
                     root = Path(collab.workspace.get_root_dir())
                     site = Site.read(root / "local" / "site.toml")
                     if site.name != collab.site_name:
@@ -197,6 +201,7 @@ class Client:
             return failure_text(error)
 
 
+@privately()
 def write_job(federation: Federation, run: str, folder: Path) -> Path:
     """A job that names `Server` and `Client` of the installed library and ships no code."""
     from nvflare.collab import CollabRecipe  # loads much that the processes of a job do not need
@@ -218,6 +223,7 @@ def write_job(federation: Federation, run: str, folder: Path) -> Path:
 # --- nodes -------------------------------------------------------------------------------------
 
 
+@privately()
 def provision(
     federation: Federation,
     folder: Path,
@@ -233,7 +239,8 @@ def provision(
     Where there are kits already, all but those of `keep` get new keys and certificates; with
     `authority` those are of a new authority, and nothing of the old one is good any more.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    if not folder.exists():
+        private_folder(folder)
     people: list[dict[str, Any]] = [
         {"name": host, "type": "server", "org": SERVER_ORG, "fed_learn_port": port},
         *({"name": s, "type": "client", "org": _org(s)} for s in federation.sites),
@@ -271,6 +278,7 @@ def provision(
     (kits[host] / "local" / SERVER_FILE).write_text(
         accept + "modules = []  # of your own, whose functions a federation may name\n"
     )
+    make_private(folder / federation.name)  # FLARE writes every private key, for all to read
     return kits
 
 

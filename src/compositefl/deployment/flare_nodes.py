@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.files import PRIVATE, open_private, write_private
 
 Say = Callable[[str], None]
 
@@ -65,7 +66,7 @@ def _launch(kit: Path, say: Say) -> "subprocess.Popen[bytes]":
     command = ["bash", str(script), "--once"]
     say(f"$ {shlex.join(command)}")
     _turn(kit / "node.log")
-    with (kit / "node.log").open("ab") as log:
+    with open_private(kit / "node.log") as log:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -73,8 +74,10 @@ def _launch(kit: Path, say: Say) -> "subprocess.Popen[bytes]":
             stderr=subprocess.STDOUT,
             start_new_session=True,
             env=environment(),
+            umask=PRIVATE,
         )
-    (kit / "node.pid").write_text(f"{process.pid} {psutil.Process(process.pid).create_time()}")
+    about = f"{process.pid} {psutil.Process(process.pid).create_time()}"
+    write_private(kit / "node.pid", about.encode())
     return process
 
 
@@ -131,7 +134,12 @@ def nvflare(words: list[str], say: Say, timeout: float) -> str:
     say(f"$ {shlex.join(['nvflare', *words])}")
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout, env=environment()
+            command,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env=environment(),
+            umask=PRIVATE,
         )
     except subprocess.TimeoutExpired:
         raise ConnectionError(f"nvflare {words[0]} gave no answer in {timeout:g} s") from None

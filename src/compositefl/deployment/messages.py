@@ -5,7 +5,9 @@ know the structure of every message from the algorithm, so names, shapes and typ
 before anything is computed.
 """
 
+import hashlib
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -18,6 +20,7 @@ from compositefl.core.errors import CompositeFLError
 from compositefl.core.types import PyTree
 
 SLACK = 2**16  # bytes that a message may have besides its arrays
+DEEPEST = 5  # levels of plain values
 TYPES = {
     "F64": np.float64,
     "F32": np.float32,
@@ -56,11 +59,20 @@ def decode(data: Any, limit: int) -> Message:
             name: np.frombuffer(item["data"], TYPES[item["dtype"]]).reshape(item["shape"])
             for name, item in deserialize(data)
         }
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CompositeFLError(f"not a message: {type(error).__name__}") from error
     if not isinstance(values, dict):
         raise CompositeFLError("not a message: its values are not named")
+    if not _shallow(values, DEEPEST):
+        raise CompositeFLError("not a message: its values are nested too deeply")
     return Message(values, arrays)
+
+
+def _shallow(found: Any, levels: int) -> bool:
+    if not isinstance(found, (dict, list)):
+        return True
+    inner = found.values() if isinstance(found, dict) else found
+    return levels > 0 and all(_shallow(item, levels - 1) for item in inner)
 
 
 def value(message: Message, name: str, kind: type) -> Any:
@@ -78,11 +90,16 @@ def pack(prefix: str, tree: PyTree) -> dict[str, np.ndarray]:
 
 
 def unpack(
-    prefix: str, arrays: Mapping[str, np.ndarray], like: Any, *, finite: bool = False
+    prefix: str,
+    arrays: Mapping[str, np.ndarray],
+    like: Any,
+    *,
+    finite: bool = False,
+    largest: float = math.inf,
 ) -> Any:
     """The pytree that `pack` named; anything else than the structure of `like` is refused.
 
-    With `finite`, NaN and infinity are refused too.
+    With `finite`, NaN and infinity are refused too, and numbers beyond `largest`.
     """
     leaves, structure = jax.tree_util.tree_flatten_with_path(like)
     expected = {_name(prefix, path): leaf for path, leaf in leaves}
@@ -98,11 +115,34 @@ def unpack(
             raise CompositeFLError(f"{name} has type {array.dtype}, expected {leaf.dtype}")
         if finite and array.dtype.kind == "f" and not np.isfinite(array).all():
             raise NotFinite(f"{name} contains NaN or infinity")
+        if finite and array.dtype.kind in "fi" and array.size and np.abs(array).max() > largest:
+            raise NotFinite(f"{name} contains numbers beyond {largest:g}")
     return jax.tree.unflatten(structure, [arrays[name] for name in expected])
 
 
 class NotFinite(CompositeFLError):
-    """Numbers that are NaN or infinite where finite ones are needed."""
+    """Numbers that are NaN, infinite or too large."""
+
+
+def call_digest(
+    federation: str, run: str, method: str, t: int, arrays: Mapping[str, np.ndarray]
+) -> str:
+    """Identifies a call by all that the answer depends on."""
+    return _digest([federation, run, method, t], arrays)
+
+
+def answer_digest(call: str, values: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+    """Binds an answer to the call with this digest, and so to its run, round and message."""
+    return _digest([call, {k: v for k, v in values.items() if k != "digest"}], arrays)
+
+
+def _digest(values: Any, arrays: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(json.dumps([name, str(array.dtype), array.shape]).encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
 
 
 def _name(prefix: str, path: Any) -> str:

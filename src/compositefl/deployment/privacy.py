@@ -7,6 +7,7 @@ too. The privacy loss adds up over the uploads that a site has made.
 """
 
 import secrets
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -45,7 +46,13 @@ def epsilon(privacy: Privacy, uploads: int) -> float:
     Neighbours: the site's dataset replaced by any other. From the Rényi accountant of Google's
     dp-accounting.
     """
-    if uploads == 0:
+    return epsilon_of([(privacy.noise, uploads)], privacy.delta)
+
+
+def epsilon_of(given: Iterable[tuple[float, int]], delta: float) -> float:
+    """The epsilon of several (noise, uploads) together."""
+    given = [(noise, uploads) for noise, uploads in given if uploads]
+    if not given:
         return 0.0
     try:
         import dp_accounting
@@ -55,6 +62,7 @@ def epsilon(privacy: Privacy, uploads: int) -> float:
             "the privacy loss needs pip install 'compositefl[privacy]'"
         ) from None
     accountant = RdpAccountant()
-    event = dp_accounting.GaussianDpEvent(privacy.noise / 2)  # sensitivity 2 * clip
-    accountant.compose(dp_accounting.SelfComposedDpEvent(event, uploads))
-    return float(accountant.get_epsilon(privacy.delta))
+    for noise, uploads in given:
+        event = dp_accounting.GaussianDpEvent(noise / 2)  # sensitivity 2 * clip
+        accountant.compose(dp_accounting.SelfComposedDpEvent(event, uploads))
+    return float(accountant.get_epsilon(delta))

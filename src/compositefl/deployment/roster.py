@@ -14,6 +14,7 @@ class Member:
     accepted: int = BEFORE_FIRST  # round of the last accepted upload
     joined: bool = False  # it has answered hello in this process
     samples: int = 0  # 0 until it has joined once
+    tests: int = 0  # samples of its test set
     lost: int = 0  # times in a row that it did not answer at all
     skipped_until: int = 0  # round in which it is called again
     refusals: int = 0  # times in a row that it did not want to join
@@ -72,7 +73,8 @@ class Roster:
         """Round t is over; `uploads` says how many uploads each accepted site has computed."""
         for site, member in self.members.items():
             if site in uploads:
-                member.accepted, member.absent, member.uploads = t, 0, uploads[site]
+                member.accepted, member.absent = t, 0
+                member.uploads = max(uploads[site], member.uploads + 1)
                 member.rounds += 1
             else:
                 member.absent += 1

@@ -1,6 +1,6 @@
 """What one site says about itself, `site.toml`: its name, its data, what it agrees to run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +9,26 @@ import numpy as np
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.resolve import resolve
 from compositefl.data import Dataset, Samples
-from compositefl.deployment.entries import words
+from compositefl.data.tables import read_table
+from compositefl.deployment.columns import by_name, labels
+from compositefl.deployment.entries import DataTable, fill, words
 from compositefl.deployment.federation import Federation
+from compositefl.deployment.ledger import SiteLimits
+from compositefl.deployment.transport import PrivateError
 from compositefl.deployment.trust import Trust, check_name, read_toml
 
-ENTRIES = ("name", "accept", "modules", "train", "test", "function")
+ENTRIES = ("name", "accept", "modules", "limits", "columns", "train", "test", "function")
+PARTS = ("train", "test")
+NO_MORE = SiteLimits()  # than the federation says
 
 
 @dataclass(frozen=True)
 class Site:
     """A site: where its data are and which federations, by their sha256, it accepts.
 
-    modules: those that a federation may name functions of. train, test: tables with `file` (CSV,
-    Parquet or NPZ), `x` and `y`, the names of the columns or arrays. function: instead of these,
+    modules: those that a federation may name functions of. limits: what the site gives at most.
+    columns: the site's own names of some of the federation's columns. train, test: tables with
+    `file` (CSV, Parquet or NPZ); for arrays `x` and `y`, their names. function: instead of these,
     "module:name" of a function that returns (train, test) or a Dataset; test may be None.
     """
 
@@ -29,6 +36,8 @@ class Site:
     accept: tuple[str, ...]
     folder: Path  # that relative file names start from
     modules: tuple[str, ...] = ()
+    limits: SiteLimits = field(default=NO_MORE)
+    columns: dict[str, str] = field(default_factory=dict)
     train: dict[str, Any] | None = None
     test: dict[str, Any] | None = None
     function: str | None = None
@@ -42,6 +51,8 @@ class Site:
             for name in ("accept", "modules"):
                 if name in table:
                     table[name] = words(name, table[name])
+            if "limits" in table:
+                table["limits"] = fill(SiteLimits, "limits", table["limits"])
             return cls(**table, folder=path.parent)
         except (CompositeFLError, TypeError) as error:
             raise CompositeFLError(f"{path}: {error}") from error
@@ -51,60 +62,110 @@ class Site:
         if (self.train is None) == (self.function is None):
             raise CompositeFLError("either [train] or function must say where the data are")
         Trust(self.accept, self.modules)
+        if not isinstance(self.columns, dict) or not all(
+            isinstance(name, str) for name in self.columns.values()
+        ):
+            raise CompositeFLError("[columns] must say: name in the federation = name here")
 
     def admit(self, text: str) -> Federation:
         """The federation in `text`, if this site has been told to accept it."""
         return Trust(self.accept, self.modules).admit(text, self.name, "site.toml")
 
-    def load(self) -> tuple[Any, Any]:
-        """(train, test) batches; test is None where there is none."""
-        if self.function is not None:
-            made = resolve(self.function)()
-            if isinstance(made, Dataset):
-                return made.train, made.test
-            if not isinstance(made, tuple) or len(made) != 2:
-                raise CompositeFLError(f"{self.function} must return (train, test) or a Dataset")
-            return made
-        test = None if self.test is None else self._table("test", self.test)
-        return self._table("train", self.train or {}), test
+    def load(self, data: DataTable | None = None, classes: int | None = None) -> tuple[Any, Any]:
+        """(train, test) batches; test is None where there is none.
 
-    def _table(self, name: str, table: dict[str, Any]) -> Samples:
-        for entry in ("file", "x", "y"):
+        data: the columns that the federation names. classes: of the model's labels.
+        """
+        try:
+            if self.function is None:
+                parts = [self.train, self.test]
+                made = [self._read(n, t, data, classes) for n, t in zip(PARTS, parts, strict=True)]
+            else:
+                made = [self._checked(p, data, classes) for p in self._call(self.function)]
+        except PrivateError:
+            raise
+        except CompositeFLError as error:  # its text may quote names and values
+            raise PrivateError(str(error), "its data cannot be read") from error
+        return made[0], made[1]
+
+    def _call(self, name: str) -> tuple[Any, Any]:
+        made = resolve(name)()
+        if isinstance(made, Dataset):
+            return made.train, made.test
+        if not isinstance(made, tuple) or len(made) != 2:
+            raise CompositeFLError(f"{name} must return (train, test) or a Dataset")
+        return made
+
+    def _checked(self, part: Any, data: DataTable | None, classes: int | None) -> Any:
+        """What a function returned: a table by name where the federation names columns."""
+        import pandas as pd
+
+        if part is None:
+            return None
+        if data is not None:
+            if not isinstance(part, pd.DataFrame):
+                raise PrivateError(
+                    f"{self.function} must return tables (pandas.DataFrame), whose columns have "
+                    "names: the federation names its features",
+                    "its function returns arrays without names",
+                )
+            return by_name(part, data, self.columns, None, classes, str(self.function))
+        if classes is not None and isinstance(part, tuple) and len(part) == 2:
+            return Samples(part[0], labels(np.asarray(part[1]), None, classes, str(self.function)))
+        return part
+
+    def _read(
+        self, name: str, table: dict[str, Any] | None, data: DataTable | None, classes: int | None
+    ) -> Samples | None:
+        """The samples of [train] or [test]."""
+        if table is None:
+            return None
+        for entry in ("file",) if data is not None else ("file", "x", "y"):
             if entry not in table:
                 raise CompositeFLError(f"[{name}] lacks {entry}")
         path = self.folder / table["file"]
         if not path.is_file():
             raise CompositeFLError(f"[{name}] file={table['file']} does not exist")
-        if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as file:
-                for array in (table["x"], table["y"]):
-                    if array not in file.files:
-                        raise CompositeFLError(f"[{name}] {path.name} has no array {array!r}")
-                return _samples(file[table["x"]], file[table["y"]])
-        return _samples(*_columns(name, path, table))
+        where = f"[{name}] {path.name}"
+        if data is not None:
+            named = table.get("x")
+            target = self.columns.get(data.target, data.target)
+            npz = path.suffix == ".npz"
+            frame = _npz_frame(path, table, where, target) if npz else read_table(path)
+            listed = named if isinstance(named, list) else None
+            return by_name(frame, data, self.columns, listed, classes, where)
+        if path.suffix != ".npz":
+            raise PrivateError(
+                f"{where} is a table, and the federation names no features: columns cannot be "
+                "matched by name. Ask the coordinator for a [data] table in federation.toml",
+                "it has a table, and the federation names no features in [data]",
+            )
+        x, y = (_array(path, table[entry], where) for entry in ("x", "y"))
+        if x.dtype.kind not in "iufb":
+            raise CompositeFLError(f"{where} has type {x.dtype}; it must hold numbers")
+        return Samples(x.astype(np.float64), labels(y, None, classes, where))
 
 
-def _columns(name: str, path: Path, table: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """x and y from the columns of a CSV or Parquet file."""
+def _array(path: Path, name: Any, where: str) -> np.ndarray:
+    with np.load(path, allow_pickle=False) as file:
+        if name not in file.files:
+            raise CompositeFLError(f"{where} has no array {name!r}")
+        return file[name]
+
+
+def _npz_frame(path: Path, table: dict[str, Any], where: str, target: str) -> Any:
+    """The matrix `x` of an NPZ file with the column names in its array `names`, and its `y`."""
     import pandas as pd
 
-    if path.suffix not in (".csv", ".parquet"):
-        raise CompositeFLError(f"[{name}] file={path.name} must end in .csv, .parquet or .npz")
-    try:
-        frame = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
-    except ImportError:
-        raise CompositeFLError("Parquet files need pip install 'compositefl[deploy]'") from None
-    features = table["x"] if isinstance(table["x"], list) else [table["x"]]
-    missing = [c for c in (*features, table["y"]) if c not in frame.columns]
-    if missing:
-        raise CompositeFLError(f"[{name}] {path.name} has no column {', '.join(missing)}")
-    return frame[features].to_numpy(), frame[table["y"]].to_numpy()
-
-
-def _samples(x: np.ndarray, y: np.ndarray) -> Samples:
-    """Whole-number targets are labels; everything else is a real number."""
-    for array in (x, y):
-        if array.dtype.kind not in "iufb":
-            raise CompositeFLError(f"the data have type {array.dtype}; they must be numbers")
-    labels = y.dtype.kind in "iub"
-    return Samples(x.astype(np.float64), y.astype(np.int32 if labels else np.float64))
+    for entry in ("x", "y", "names"):
+        if not isinstance(table.get(entry), str):
+            raise PrivateError(
+                f"{where}: the federation names its features, so [train] and [test] of an NPZ file "
+                "say its arrays x, y and names, the names of the columns of x",
+                "its NPZ file has no names of columns",
+            )
+    x, y, names = (_array(path, table[entry], where) for entry in ("x", "y", "names"))
+    if x.ndim != 2 or x.shape[1] != names.size:
+        raise CompositeFLError(f"{where} has {names.size} names for x of shape {x.shape}")
+    frame = pd.DataFrame(x, columns=[str(name) for name in names.ravel()])
+    return frame.assign(**{target: y})

@@ -1,25 +1,34 @@
-"""A site's private state on its disk: committed and pending, never half written.
+"""State on disk: never half written, for its owner alone, and refused when it is damaged.
 
-A round ends with a pending state beside the committed one. The server's next message says which
-round of this site it accepted last. If that is the pending one, a rename makes it the committed
-one; if it is the committed one, the pending state does not count and the next round replaces it.
-Anything else means that the states of this site and of the server do not belong together, and is
-refused.
+A site has a committed and a pending state. A round ends with a pending state beside the committed
+one. The server's next message says which round of this site it accepted last. If that is the
+pending one, a rename makes it the committed one; if it is the committed one, the pending state does
+not count and the next round replaces it. Anything else means that the states of this site and of
+the server do not belong together, and is refused.
 """
 
-import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from compositefl.core.errors import CompositeFLError
-from compositefl.deployment.messages import decode, encode, pack, unpack, value
+from compositefl.core.files import (
+    Damaged,
+    in_turn,
+    private_folder,
+    read_sealed,
+    sync_folder,
+    write_sealed,
+)
+from compositefl.deployment.messages import Message, decode, encode, pack, unpack, value
 
 BEFORE_FIRST = -1  # the "round" of the initial state
+REMEDY = "restore it from a backup of the same round, or start a new run"
 
 
 class Entry(NamedTuple):
@@ -31,6 +40,17 @@ class Entry(NamedTuple):
     uploads: int  # uploads computed so far, this one included
     upload: Any
     state: Any
+
+
+def write_state(path: Path, values: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    """Write plain values and arrays with their sha256; on an error the old file stands."""
+    write_sealed(path, encode(values, arrays))
+
+
+def read_state(path: Path) -> Message:
+    """What `write_state` wrote; a damaged file is refused."""
+    data = read_sealed(path, REMEDY)
+    return decode(data, len(data))
 
 
 class Store:
@@ -61,22 +81,31 @@ class Store:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes of this site away, such as one that an earlier job left behind."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with in_turn(private_folder(self.folder) / "lock"):
             yield
 
     def settle(self, accepted: int, round_: int) -> None:
-        """Commit or roll back, given the last accepted round; a call of round `round_` follows."""
+        """Commit or roll back, given the last accepted round; a call of round `round_` follows.
+
+        Of two files one may be damaged: the other is used where it is the one that counts.
+        """
         if round_ < self.newest:
             raise CompositeFLError(f"a call of round {round_} came after one of {self.newest}")
-        pending, committed = self.pending, self.committed
-        if pending is not None and pending.round == accepted != committed.round:
+        pending, broken_pending = self._try("pending")
+        committed, broken = self._try("committed")
+        at = None if committed is None else committed.round
+        if pending is not None and pending.round == accepted != at:
             os.replace(self.folder / "pending", self.folder / "committed")
             sync_folder(self.folder)
             self._cache[self.folder / "committed"] = self._cache.pop(self.folder / "pending")
-        elif committed.round != accepted and not self.stateless:
-            have = [committed.round, *([pending.round] if pending is not None else [])]
+        elif broken is not None:
+            raise broken
+        elif broken_pending is not None and (at == accepted or self.stateless):
+            (self.folder / "pending").unlink()  # it would not have counted
+        elif broken_pending is not None:
+            raise broken_pending
+        elif at != accepted and not self.stateless:
+            have = [at, *([pending.round] if pending is not None else [])]
             raise CompositeFLError(
                 f"the server counts on this site's state of round {accepted}, the site has "
                 f"{' and '.join(map(str, have))}; restore the folder of its state, or start a new "
@@ -87,10 +116,16 @@ class Store:
     def keep(self, entry: Entry) -> None:
         """Write the pending state; on an error, such as a full disk, nothing has changed."""
         values = {k: getattr(entry, k) for k in ("round", "digest", "steps", "uploads")}
-        arrays = pack("upload", entry.upload) | pack("state", entry.state)
         path = self.folder / "pending"
-        write(path, encode(values, arrays))
+        write_state(path, values, pack("upload", entry.upload) | pack("state", entry.state))
         self._cache[path] = (_mark(path), entry)
+
+    def _try(self, which: str) -> tuple[Entry | None, Damaged | None]:
+        """One of the two states, or what is wrong with its file."""
+        try:
+            return (self.committed if which == "committed" else self.pending), None
+        except Damaged as error:
+            return None, error
 
     def _read(self, path: Path) -> Entry | None:
         """The entry in a file, from memory if the file has not changed."""
@@ -98,8 +133,7 @@ class Store:
         if mark is None:
             return None
         if path not in self._cache or self._cache[path][0] != mark:
-            data = path.read_bytes()
-            message = decode(data, len(data))
+            message = read_state(path)
             upload, state = self.like
             self._cache[path] = (
                 mark,
@@ -113,30 +147,6 @@ class Store:
                 ),
             )
         return self._cache[path][1]
-
-
-def write(path: Path, data: bytes) -> None:
-    """Write a file so that after a crash either the old or the new content is there."""
-    part = path.with_name(path.name + ".part")
-    try:
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
-    os.replace(part, path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames in a folder last through a loss of power."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _mark(path: Path) -> tuple[int, int, int] | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.files import private_folder, privately
 from compositefl.deployment.coordinator import FINAL
 from compositefl.deployment.federation import Federation
 from compositefl.deployment.progress import Progress
@@ -64,10 +65,11 @@ class RunFolder:
         self.outcome = self.folder / "result"
 
     @classmethod
+    @privately()
     def create(cls, folder: Path, run: str, federation: Federation) -> "RunFolder":
         """A new run; an existing one must be of the same federation."""
         self = cls(folder, run)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        private_folder(self.folder)
         path = self.folder / "federation.toml"
         if path.exists() and path.read_text() != federation.text:
             raise CompositeFLError(f"the run {run} exists with another federation; choose a name")
@@ -91,6 +93,7 @@ class RunFolder:
         path = self.outcome / "config.json"
         return str(json.loads(path.read_text())["stopped"]) if path.exists() else None
 
+    @privately()
     def add_job(self, job: str) -> None:
         """Note a new job of the run."""
         (self.folder / "jobs.json").write_text(json.dumps([*self.jobs(), job]))
@@ -250,6 +253,7 @@ def wait(
         time.sleep(poll)
 
 
+@privately()
 def _outcome(engine: Engine, run: RunFolder, job: str, feed: Feed) -> str | None:
     """Why the coordinator stopped, with the outcome now in the run's folder; None without one."""
     try:

@@ -84,11 +84,21 @@ class InProcess:
         return self.fault(site, method, payload, lambda: handler(method, payload))
 
 
+class PrivateError(CompositeFLError):
+    """An error whose text is for the site's operator; `public` is what the server may read."""
+
+    def __init__(self, message: str, public: str):
+        super().__init__(message)
+        self.public = public
+
+
 def failure_text(error: BaseException) -> str:
     """What the server may read of a site's error: the text of ours, only the kind of others.
 
     The text of a foreign exception may quote data.
     """
+    if isinstance(error, PrivateError):
+        return f"{error.public}; its log says more"
     if isinstance(error, CompositeFLError):
         return str(error)
     if isinstance(error, OSError):

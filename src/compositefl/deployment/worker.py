@@ -1,6 +1,5 @@
 """A site: it owns its data and its private state, and answers the server's calls."""
 
-import hashlib
 import threading
 from pathlib import Path
 from typing import Any
@@ -9,12 +8,15 @@ from compositefl.core.errors import CompositeFLError
 from compositefl.core.trees import tree_bytes
 from compositefl.core.types import PyTree
 from compositefl.core.vector import Vector
-from compositefl.deployment.compute import Plan, make_site_engine
+from compositefl.deployment.compute import Plan, SiteEngine, make_site_engine
 from compositefl.deployment.entries import MEBIBYTE
 from compositefl.deployment.federation import Federation
+from compositefl.deployment.ledger import Ledger
 from compositefl.deployment.messages import (
     SLACK,
     Message,
+    answer_digest,
+    call_digest,
     decode,
     encode,
     pack,
@@ -24,6 +26,7 @@ from compositefl.deployment.messages import (
 from compositefl.deployment.privacy import Gaussian
 from compositefl.deployment.site import Site
 from compositefl.deployment.store import BEFORE_FIRST, Entry, Store
+from compositefl.deployment.transport import PrivateError
 from compositefl.deployment.trust import check_name
 
 
@@ -81,13 +84,24 @@ class Session:
         if site.name not in federation.sites:
             raise CompositeFLError(f"{site.name} is not a site of the federation")
         self.name, self.run, self.hash = site.name, run, federation.hash
+        self.ledger = Ledger(folder, federation, run, site.limits)  # before the data are read
         self.plan = Plan(federation)
-        self.engine = make_site_engine(self.plan, federation.sites.index(site.name), *site.load())
+        data = site.load(federation.data, self.plan.model.classes)
+        self.engine = self._engine(federation.sites.index(site.name), *data)
+        _check_size(
+            self.engine, max(federation.limits.minimum_samples, site.limits.minimum_samples)
+        )
         shapes = self.plan.shapes
         self.store = Store(folder / run / self.hash[:16], self.plan.client, shapes.upload)
         self.noise = None if federation.privacy is None else Gaussian(federation.privacy)
         arrays = tree_bytes(shapes.message) + tree_bytes(shapes.params)
         self.limit = min(federation.network.limit, arrays + SLACK)
+
+    def _engine(self, number: int, train: Any, test: Any) -> SiteEngine:
+        try:
+            return make_site_engine(self.plan, number, train, test)
+        except CompositeFLError as error:  # its text may speak of the data
+            raise PrivateError(str(error), "its data do not fit the model") from error
 
     def read(self, payload: bytes) -> Message:
         """A message of this run, not longer than any can be."""
@@ -102,52 +116,69 @@ class Session:
 
     def open(self, message: Message) -> bytes:
         """The full gradient at the round's anchor: an exchange that few methods need."""
-        t = value(message, "round", int)
+        t = self._round(message)
         if "mean_full_gradient" not in self.plan.algorithm.needs:
             raise CompositeFLError("this method has no opening exchange")
         content = unpack("message", message.arrays, self.plan.shapes.message, finite=True)
-        return self._reply(t, {}, pack("gradient", self.engine.opening(content)))
+        with self.ledger.locked():
+            number = self.ledger.check("openings")
+            arrays = pack("gradient", self.engine.opening(content))
+            self.ledger.record("openings", number)
+        return self._reply(t, self._call("open", t, message), {}, arrays)
 
     def round(self, message: Message) -> bytes:
         """One round from the committed state. The same call again gets the same answer."""
-        t = value(message, "round", int)
+        t = self._round(message)
         shapes = self.plan.shapes
         content = unpack("message", message.arrays, shapes.message, finite=True)
         mean = None
         if "mean_full_gradient" in self.plan.algorithm.needs:
             mean = unpack("mean", message.arrays, self._vector(), finite=True)
-        digest = _digest(t, message.arrays)
-        with self.store.locked():
+        digest = self._call("round", t, message)
+        with self.store.locked(), self.ledger.locked():
             self.store.settle(self._accepted(message), t)
             entry = self.store.pending
             if entry is None or (entry.round, entry.digest) != (t, digest):
-                entry = self._work(t, digest, content, mean)
+                entry = self._work(t, digest, content, mean, self.ledger.check("uploads"))
                 self.store.keep(entry)
+            self.ledger.record("uploads", entry.uploads)
         about = {"steps": entry.steps, "uploads": entry.uploads}
-        return self._reply(t, about, pack("upload", entry.upload))
+        return self._reply(t, digest, about, pack("upload", entry.upload))
 
     def evaluate(self, message: Message) -> bytes:
         """Loss and full gradient of this site at x, and right answers on its test set."""
         if self.noise is not None:
             raise CompositeFLError("this federation adds noise: exact values are not sent")
-        t = value(message, "round", int)
+        if not self.plan.federation.every:
+            raise CompositeFLError("this federation has eval_every = 0: nothing is evaluated")
+        t = self._round(message, last=self.plan.federation.rounds)
         x = unpack("x", message.arrays, self._vector(), finite=True).tree
         with self.store.locked():
             self.store.settle(self._accepted(message), t)
-        loss, gradient = self.engine.loss_and_gradient(x)
-        about: dict[str, Any] = {"loss": loss, "tests": 0, "right": 0.0}
-        if message.values.get("accuracy"):
-            about |= {"tests": self.engine.test_size, "right": self.engine.right_answers(x)}
-        return self._reply(t, about, pack("gradient", self._vector(gradient)))
+        with self.ledger.locked():
+            number = self.ledger.check("evaluations")
+            loss, gradient = self.engine.loss_and_gradient(x)
+            about: dict[str, Any] = {"loss": loss, "tests": 0, "right": 0.0}
+            if message.values.get("accuracy"):
+                about |= {"tests": self.engine.test_size, "right": self.engine.right_answers(x)}
+            self.ledger.record("evaluations", number)
+        call = self._call("evaluate", t, message)
+        return self._reply(t, call, about, pack("gradient", self._vector(gradient)))
 
-    def _work(self, t: int, digest: str, content: Any, mean: Any) -> Entry:
-        committed, pending = self.store.committed, self.store.pending
+    def _round(self, message: Message, last: int | None = None) -> int:
+        """The round that a message is of, if it is one that was agreed to."""
+        t, rounds = value(message, "round", int), self.plan.federation.rounds
+        if not 0 <= t <= (rounds - 1 if last is None else last):
+            raise CompositeFLError(f"round={t}: this site agreed to {rounds} rounds")
+        return t
+
+    def _work(self, t: int, digest: str, content: Any, mean: Any, number: int) -> Entry:
+        committed = self.store.committed
         upload, state, steps = self.engine.round(t, content, committed.state, mean)
         if self.noise is not None:
             upload = self.noise(upload)
             state = self.engine.state_after(content, committed.state, upload)
-        before = max(committed.uploads, 0 if pending is None else pending.uploads)
-        return Entry(t, digest, steps, before + 1, upload, state)
+        return Entry(t, digest, steps, number, upload, state)
 
     def _accepted(self, message: Message) -> int:
         """The round of this site's last upload that the server accepted."""
@@ -159,15 +190,21 @@ class Session:
     def _vector(self, tree: PyTree = None) -> Any:
         return Vector(self.plan.shapes.params if tree is None else tree)
 
-    def _reply(self, t: int, about: dict[str, Any], arrays: dict[str, Any]) -> bytes:
-        who = {"federation": self.hash, "run": self.run, "site": self.name, "round": t}
-        return encode(who | about, arrays)
+    def _call(self, method: str, t: int, message: Message) -> str:
+        return call_digest(self.hash, self.run, method, t, message.arrays)
+
+    def _reply(self, t: int, call: str, about: dict[str, Any], arrays: dict[str, Any]) -> bytes:
+        """An answer, bound to the call with this digest."""
+        who = {"federation": self.hash, "run": self.run, "site": self.name, "round": t} | about
+        return encode(who | {"digest": answer_digest(call, who, arrays)}, arrays)
 
 
-def _digest(t: int, arrays: dict[str, Any]) -> str:
-    """Identifies a call of a round by what it carries."""
-    digest = hashlib.sha256(str(t).encode())
-    for name in sorted(arrays):
-        digest.update(name.encode())
-        digest.update(arrays[name].tobytes())
-    return digest.hexdigest()
+def _check_size(engine: SiteEngine, minimum: int) -> None:
+    """Refuse data of so few people that an answer would be about them."""
+    if engine.size < minimum:
+        raise CompositeFLError(f"this site has fewer samples than the minimum of {minimum}")
+    if 0 < engine.test_size < minimum:
+        raise CompositeFLError(
+            f"this site has fewer test samples than the minimum of {minimum}; it may leave out "
+            "[test]"
+        )

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import stat
 
 import pytest
 
@@ -16,7 +17,8 @@ EXACT = 1e-12
 PATIENT = "[network]\nround_timeout = 60.0\nretry_wait = 0.5\nretries = 5\n"
 HASTY = PATIENT.replace("60.0", "4.0") + "probe_timeout = 2.0\n"
 REGROUPING = HASTY + "regroup_after = 60\n"
-LONG = text(rounds=400, eval_every=100, minimum_sites=3, network=PATIENT)
+TWICE = "[limits]\nruns = 2\n"  # under two names
+LONG = text(rounds=400, eval_every=100, minimum_sites=3, network=PATIENT, extra=TWICE)
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +39,15 @@ def test_a_worker_killed_alone_is_continued_by_a_new_job(net, expected):
     assert outcome.config["stopped"] == "rounds"
     assert gap(outcome.params, expected(outcome)) < 1e-10
     assert outcome.drift() < EXACT
+
+
+def test_what_provisioning_and_a_run_write_is_for_its_owner_alone(net):
+    """The attack: state/cert.json held every private key and all could read it."""
+    ours = {"site.toml", "fault.json", "fault.done"}  # written by the tests
+    written = [p for p in net.root.rglob("*") if p.name not in ours and not p.is_symlink()]
+    names = {path.name for path in written}
+    assert {"cert.json", "client.key", "log.txt", "node.log", "server.state", "committed"} <= names
+    assert not [str(p) for p in written if stat.S_IMODE(p.stat().st_mode) & 0o077]
 
 
 @full

@@ -32,9 +32,12 @@ unpenalized = ["*bias"]
 eval_every = 5
 minimum_sites = 2
 
+[data]
+features = {features}
+target = "benign"
+
 [model]
 name = "mlp"
-input_shape = [30]
 classes = 2
 hidden = [8]
 
@@ -51,12 +54,8 @@ SITE = """name = "{name}"
 accept = ["{accept}"]
 [train]
 file = "{train}"
-x = {columns}
-y = "benign"
 [test]
 file = "{test}"
-x = {columns}
-y = "benign"
 """
 
 
@@ -137,11 +136,12 @@ def tables():
 @pytest.mark.full
 def test_the_tutorial_on_three_machines(machines, tmp_path):
     centre = tmp_path / "coordinator"
-    (centre / "federation.toml").write_text(FEDERATION)
+    columns, data = tables()
+    listed = str(columns).replace("'", '"')
+    (centre / "federation.toml").write_text(FEDERATION.replace("{features}", listed))
     said = machines("coordinator", "deploy", "provision", "federation.toml", "--host", HOST)
     digest = said.splitlines()[-1]
     kits = next((centre / "federation" / "tumours").glob("prod_*"))
-    columns, data = tables()
     for hospital, (train, test) in data.items():  # one keeps Parquet files, the other CSV
         shutil.move(kits / hospital, tmp_path / hospital / hospital)
         write, ending = (
@@ -152,10 +152,9 @@ def test_the_tutorial_on_three_machines(machines, tmp_path):
         files = {}
         for name, part in (("train", train), ("test", test)):
             files[name] = tmp_path / hospital / f"{name}.{ending}"
-            write(part, files[name], index=False)
-        declared = SITE.format(
-            name=hospital, accept=digest, columns=str(columns).replace("'", '"'), **files
-        )
+            order = part.columns if hospital == "hospital-a" else part.columns[::-1]
+            write(part[order], files[name], index=False)  # each has its own order of columns
+        declared = SITE.format(name=hospital, accept=digest, **files)
         (tmp_path / hospital / hospital / "local" / "site.toml").write_text(declared)
 
     nodes = {"coordinator": f"federation/tumours/{kits.name}/{HOST}"} | {h: h for h in data}

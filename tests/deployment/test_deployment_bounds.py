@@ -1,0 +1,184 @@
+"""Answers that cannot be, or belong to another call, are refused; the run goes on."""
+
+import json
+
+import numpy as np
+import pytest
+
+from compositefl.core.errors import CompositeFLError
+from compositefl.deployment.messages import answer_digest, call_digest, decode, encode
+from tests.deployment.deployment_cases import Local, gap, simulate, text
+from tests.deployment.test_deployment_faults import Once, changed
+
+ROUNDS = 6
+
+
+def nested(depth):
+    """A message whose plain values are lists within lists."""
+    values = '{"round": ' + "[" * depth + "]" * depth + "}"
+    header = json.dumps({"__metadata__": {"values": values}}).encode()
+    return len(header).to_bytes(8, "little") + header
+
+
+@pytest.mark.parametrize("depth", [7, 400, 900, 20_000])
+def test_nested_values_are_refused(depth):
+    """The attack: RecursionError in decode ended the coordinator."""
+    with pytest.raises(CompositeFLError, match="not a message"):
+        decode(nested(depth), 2**20)
+
+
+def resealed(values=None, change=lambda a: a):
+    """A dishonest site: other content, with a digest that fits it."""
+
+    def act(call):
+        answer = decode(call(), 2**20)
+        arrays = {n: change(a.copy()) for n, a in answer.arrays.items()}
+        new = answer.values | (values or {})
+        return encode(new | {"digest": answer_digest(act.call, new, arrays)}, arrays)
+
+    return act
+
+
+def huge(a):
+    a.flat[0] = 1e300
+    return a
+
+
+BAD = {
+    "nested": (lambda call: nested(20_000), "not a message"),
+    "1e300": (resealed(change=huge), "contains numbers beyond 1e+12"),
+    "negative steps": (resealed({"steps": -(10**9)}), "steps=-1000000000, outside 3 to 3"),
+    "too many steps": (resealed({"steps": 4}), "steps=4, outside 3 to 3"),
+    "no uploads": (resealed({"uploads": 0}), "uploads=0, outside 1"),
+    "endless uploads": (resealed({"uploads": 2**60}), "outside 1 to 1e+09"),
+    "a digest that does not fit": (changed({"digest": "0" * 64}), "does not belong to this"),
+    "no digest": (changed({"digest": None}), "does not belong to this"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_round_that_cannot_be(tmp_path, name):
+    act, reason = BAD[name]
+
+    class Named(Once):
+        def __call__(self, site, method, payload, call):
+            message = decode(payload, len(payload))
+            if method == "round":
+                fed, run = message.values["federation"], message.values["run"]
+                act.call = call_digest(fed, run, method, message.values["round"], message.arrays)
+            return super().__call__(site, method, payload, call)
+
+    local = Local(tmp_path, text(rounds=ROUNDS), fault=Named(act))
+    result = local.coordinator.run()
+    assert result.rounds == ROUNDS and local.drift() < 1e-12
+    assert [f for f in local.failures() if f.startswith("east round 2: ") and reason in f]
+    assert all(len(f) < 500 for f in local.failures())
+
+
+def test_an_old_upload_under_a_new_tag_is_refused(tmp_path):
+    """The attack: the upload of round 0 was taken for that of round 2."""
+    kept = []
+
+    def fault(site, method, payload, call):
+        if method != "round" or site != "east":
+            return call()
+        t = decode(payload, len(payload)).values["round"]
+        answer = call()
+        if t == 0:
+            kept.append(answer)
+        if t != 2:
+            return answer
+        old = decode(kept[0], 2**20)
+        return encode(old.values | {"round": 2}, old.arrays)
+
+    local = Local(tmp_path, text(rounds=ROUNDS), fault=fault)
+    local.coordinator.run()
+    reason = "refused: its answer does not belong to this round's message"
+    assert local.failures() == [f"east round 2: {reason}"]
+    assert local.drift() < 1e-12
+
+
+def test_an_answer_of_another_run_does_not_fit():
+    """The digest depends on federation, run, method, round and every bit of the message."""
+    arrays = {"message/w": np.arange(3.0)}
+    first = call_digest("f", "r", "round", 1, arrays)
+    others = [
+        call_digest("g", "r", "round", 1, arrays),
+        call_digest("f", "s", "round", 1, arrays),
+        call_digest("f", "r", "open", 1, arrays),
+        call_digest("f", "r", "round", 2, arrays),
+        call_digest("f", "r", "round", 1, {"message/w": np.nextafter(np.arange(3.0), 9)}),
+        call_digest("f", "r", "round", 1, {"message/w": np.arange(3.0)[:, None]}),
+        call_digest("f", "r", "round", 1, {"message/v": np.arange(3.0)}),
+    ]
+    assert len({first, *others}) == 8
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"right": 21.0}, "right=21.0, outside 0 to 20"),
+        ({"right": -1.0}, "right=-1.0, outside 0"),
+        ({"right": float("nan")}, "right is NaN"),
+        ({"tests": 10**6, "right": 10.0**6}, "tests=1000000, it joined with another"),
+        ({"loss": 1e300}, "loss=1e+300, outside"),
+    ],
+)
+def test_an_evaluation_that_cannot_be(tmp_path, values, reason):
+    """The attack: more right answers than tests."""
+
+    def fault(site, method, payload, call):
+        if method != "evaluate" or site != "east":
+            return call()
+        answer = decode(call(), 2**20)
+        return encode(answer.values | values, answer.arrays)
+
+    rng = np.random.default_rng(1)
+    test = rng.normal(size=(20, 4)).astype(np.float32), rng.integers(0, 3, 20).astype(np.int32)
+    declared = text(model="mlp", rounds=2, dtype="float32")
+    local = Local(tmp_path, declared, "mlp", fault=fault, test=test)
+    result = local.coordinator.run()
+    assert result.rounds == 2
+    assert any(f.startswith("east evaluate") and reason in f for f in local.failures())
+    assert (result.history.accuracy <= 1).all() and (result.history.sites == 3).all()
+
+
+def test_data_that_change_within_a_run_are_told(tmp_path):
+    def fault(site, method, payload, call):
+        answer = call()
+        if method == "hello" and site == "east" and local.coordinator.round:
+            message = decode(answer, 2**20)
+            return encode(message.values | {"samples": 10**6}, {})
+        if method == "round" and site == "east" and local.coordinator.round == 2:
+            raise ConnectionError("gone")
+        return answer
+
+    local = Local(tmp_path, text(rounds=ROUNDS, weights="size"), fault=fault)
+    local.coordinator.run()
+    assert any("had 7 when this run began" in f for f in local.failures())
+    assert local.coordinator.roster.members["east"].samples == 7
+
+
+def test_random_numbers_of_steps_are_known_to_the_server(tmp_path):
+    algorithm = (
+        'name = "compositefl.algorithms.scaffnew:Scaffnew"\nlocal_steps = 3\nlocal_lr = 0.05'
+    )
+    declared = text(rounds=4, regularizer="zero")
+    start, end = declared.index('name = "fednmap"'), declared.index("[network]")
+    local = Local(tmp_path, declared[:start] + algorithm + "\n" + declared[end:])
+    result = local.coordinator.run()
+    assert not local.failures()
+    assert len({local.coordinator.plan.steps_in(t) for t in range(8)}) > 1
+    assert gap(result.params, simulate(local.federation, local.data).params) < 1e-10
+
+
+def test_what_a_site_says_went_wrong_is_short_and_printable(tmp_path):
+    from compositefl.core.errors import CompositeFLError as Ours
+
+    def shout(call):
+        raise Ours("\x1b[2J" + "x" * 10**6)
+
+    local = Local(tmp_path, text(rounds=3), fault=Once(shout))
+    local.coordinator.run()
+    (told,) = local.failures()
+    assert len(told) < 500 and told.isprintable()

@@ -27,6 +27,7 @@ from nvflare.fuel.flare_api.api_spec import (
 from nvflare.fuel.flare_api.flare_api import Session
 
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.files import privately
 from compositefl.deployment.flare import ADMIN, FORWARD, PROGRESS, STATE
 from compositefl.deployment.flare_nodes import Say
 
@@ -62,6 +63,7 @@ class Admin:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @privately()  # FLARE writes its signature and certificate into the job's folder
     def submit(self, job: Path) -> str:
         """Hand in a job; returns its id."""
         self._told("job", "submit", "-j", str(job))

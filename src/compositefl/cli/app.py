@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from compositefl.cli import fit_options
 from compositefl.cli.deploy import register
 from compositefl.cli.help import HelpByPanel, QuickGroup
-from compositefl.cli.settings import seed_number, whole, with_settings
+from compositefl.cli.settings import Settings, seed_number, whole, with_settings
 from compositefl.cli.wording import as_options, say
 from compositefl.core.errors import CompositeFLError, unknown_name
 
@@ -67,7 +68,7 @@ def guarded(command: Callable[..., int]) -> Callable[..., int]:
         try:
             return command(*args, **kwargs)
         except CompositeFLError as error:
-            say(f"error: {as_options(error)}")
+            say(f"error: {as_options(error, getattr(command, 'declared', Settings))}")
             return WRONG_INPUT
         except BrokenPipeError:
             raise
@@ -244,4 +245,5 @@ def reproduce(
     return run_experiments(name, quick, out)
 
 
+fit_options.register(app, guarded)
 register(app, guarded)

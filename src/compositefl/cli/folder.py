@@ -9,7 +9,16 @@ from pathlib import Path
 from compositefl.core.errors import CompositeFLError
 
 MARK = "compositefl"  # the key of config.json that tells a result from other folders
-OURS = ("history.csv", "plot.png", "report.html", "config.json", "model*.safetensors")
+OURS = (
+    "history.csv",
+    "plot.png",
+    "report.html",
+    "config.json",
+    "model*.safetensors",
+    "coefficients.csv",
+    "path.csv",
+    "model.json",
+)
 
 
 def check_folder(

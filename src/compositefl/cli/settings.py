@@ -242,37 +242,45 @@ class Settings(RunSettings):
 
     def arguments(self) -> list[str]:
         """These settings as words of a command line."""
-        words: list[str] = []
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if value is None or value is False or field.name in NOT_REPEATED:
-                continue
-            if value is True:
-                words.append(option_name(field.name))
-                continue
-            for item in value if isinstance(value, list) else [value]:
-                words += [option_name(field.name), str(item)]
-        return words
+        return as_words(self)
 
 
-def with_settings(command: Callable[..., int]) -> Callable[..., int]:
-    """Give `command(settings, ...)` an option for every field of `Settings` besides its own."""
+def as_words(settings: Any) -> list[str]:
+    """What was given, as words of a command line; a default that is no `None` is given too."""
+    words: list[str] = []
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if value is None or value is False or field.name in NOT_REPEATED:
+            continue
+        if value is True:
+            words.append(option_name(field.name))
+            continue
+        for item in value if isinstance(value, list) else [value]:
+            words += [option_name(field.name), str(item)]
+    return words
+
+
+def with_settings(
+    command: Callable[..., int], declared: type[Any] = Settings
+) -> Callable[..., int]:
+    """Give `command(settings, ...)` an option for every field of `declared` besides its own."""
     own = [p for p in inspect.signature(command).parameters.values() if p.name != "settings"]
     fields = [
         inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type
         )
-        for field in dataclasses.fields(Settings)
+        for field in dataclasses.fields(declared)
     ]
     mine = {p.name for p in own}
 
     def run(**values: Any) -> int:
-        settings = Settings(**{k: v for k, v in values.items() if k not in mine})
+        settings = declared(**{k: v for k, v in values.items() if k not in mine})
         return command(settings, **{k: v for k, v in values.items() if k in mine})
 
     keyword = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
     parameters = [*keyword, *fields]
     run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.declared = declared  # type: ignore[attr-defined]  # for the wording of errors
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run

@@ -20,6 +20,9 @@ WORDING = {
     r"local_lr\*server_lr\*local_steps=": "--local-lr * --server-lr * --local-steps = ",
     r"leaf '([^']*)'(.*); use ByName.*": r"leaf '\1'\2; leave it out with --unpenalized '\1'",
     r"or leave (it|them) out": r"or leave \1 out with --drop",
+    r"impute='mean'": "--impute mean",
+    r"alpha=([\d.]+), l1_ratio=0$": r"--alpha \1 --penalty l2",
+    r"; name the features, or": "; name the features with --features, or",
 }
 
 
@@ -28,24 +31,24 @@ def say(text: str) -> None:
     print(" ".join(text.split()), file=sys.stderr, flush=True)
 
 
-def as_options(error: CompositeFLError) -> str:
-    """The library's "local_lr=-1 must be ..." as "--local-lr -1 must be ..."."""
+def as_options(error: CompositeFLError, declared: type[Any] = Settings) -> str:
+    """The library's "local_lr=-1 must be ..." as "--local-lr -1 must be ...".
+
+    declared: has the options of the command as its fields.
+    """
     message = str(error)
-    named = _by_field(error, message)
-    message = _by_pattern(message) if named is None else named
+    known = {field.name for field in dataclasses.fields(declared)}
+    named = _by_field(error, message, known)
+    message = _by_pattern(message, known) if named is None else named
     for word, here in WORDING.items():
         message = re.sub(word, here, message)
     return message
 
 
-def _known() -> set[str]:
-    return {field.name for field in dataclasses.fields(Settings)}
-
-
-def _by_field(error: CompositeFLError, message: str) -> str | None:
+def _by_field(error: CompositeFLError, message: str, known: set[str]) -> str | None:
     """The message with the option for the parameter that the error carries; None without one."""
     name, value = getattr(error, "parameter", None), getattr(error, "value", None)
-    if name not in _known() or not message.startswith(f"{name}="):
+    if name not in known or not message.startswith(f"{name}="):
         return None
     option = option_name(name) if isinstance(value, bool) else f"{option_name(name)} {value}"
     for form in (str(value), repr(value)):
@@ -54,9 +57,7 @@ def _by_field(error: CompositeFLError, message: str) -> str | None:
     return None
 
 
-def _by_pattern(message: str) -> str:
-    known = _known()
-
+def _by_pattern(message: str, known: set[str]) -> str:
     def option(found: re.Match[str]) -> str:
         if found[1] not in known:
             return found[0]

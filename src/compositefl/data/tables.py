@@ -32,7 +32,7 @@ def read_table(path: str | Path) -> "pd.DataFrame":
         raise CompositeFLError(f"{path} has no rows")
     repeated = frame.columns[frame.columns.duplicated()]
     if len(repeated):
-        raise CompositeFLError(f"{path}: {_columns(repeated)} occurs twice")
+        raise CompositeFLError(f"{path}: {list_columns(repeated)} occurs twice")
     return frame
 
 
@@ -82,17 +82,22 @@ def _read_npz(path: Path) -> "pd.DataFrame":
 
 def column(frame: "pd.DataFrame", name: str, *, file: str | Path = "the table") -> "pd.Series":
     """A column without missing values, or an error that names the file and the column."""
+    require_column(frame, name, file=file)
+    missing = int(frame[name].isna().sum())
+    if missing:
+        rows = "row" if missing == 1 else "rows"
+        raise CompositeFLError(f"{file}: column '{name}' has no value in {missing} {rows}")
+    return frame[name]
+
+
+def require_column(frame: "pd.DataFrame", name: str, *, file: str | Path = "the table") -> None:
+    """Refuse a name that is no column, with the nearest ones that are."""
     if name not in frame.columns:
         columns = [str(c) for c in frame.columns]
         near = difflib.get_close_matches(name, columns, n=LISTED, cutoff=0.5)
         shown = columns if len(columns) <= LISTED else near
         error = unknown_name("column", name, shown) if shown else f"there is no column '{name}'"
         raise CompositeFLError(f"{file}: {error}")
-    missing = int(frame[name].isna().sum())
-    if missing:
-        rows = "row" if missing == 1 else "rows"
-        raise CompositeFLError(f"{file}: column '{name}' has no value in {missing} {rows}")
-    return frame[name]
 
 
 def features_and_target(
@@ -110,8 +115,7 @@ def features_and_target(
     """
     y = column(frame, target, file=file)
     for name in drop:
-        if name not in frame.columns:
-            column(frame, name, file=file)  # tells
+        require_column(frame, name, file=file)
     if features is None:
         features = [str(c) for c in frame.columns if c != target and c not in drop]
         unnamed = [name for name in features if name.startswith("Unnamed: ")]  # as pandas says
@@ -123,7 +127,7 @@ def features_and_target(
         raise CompositeFLError(f"{file} has no columns besides '{target}'")
     absent = [name for name in features if name not in frame.columns]
     if absent:
-        raise CompositeFLError(f"{file} lacks {_columns(absent)}")
+        raise CompositeFLError(f"{file} lacks {list_columns(absent)}")
     chosen = frame[list(features)]
     _refuse_text(chosen, file)
     _refuse_missing(chosen, file)
@@ -131,7 +135,7 @@ def features_and_target(
     infinite = np.isinf(x).any(axis=0)
     if infinite.any():
         names = [name for name, found in zip(features, infinite, strict=True) if found]
-        raise CompositeFLError(f"{file}: infinite values in {_columns(names)}")
+        raise CompositeFLError(f"{file}: infinite values in {list_columns(names)}")
     return x, y.to_numpy(), list(features)
 
 
@@ -187,7 +191,7 @@ def _refuse_text(frame: "pd.DataFrame", file: str | Path) -> None:
         found.append(f"'{name}'" + (f" (such as '{example.iloc[0]}')" if len(example) else ""))
     if found:
         raise CompositeFLError(
-            f"{file}: features must be numbers, but {_columns(found, quote=False)} "
+            f"{file}: features must be numbers, but {list_columns(found, quote=False)} "
             f"{'hold' if len(found) > 1 else 'holds'} text or categories; turn them into numbers, "
             "or leave them out"
         )
@@ -202,12 +206,13 @@ def _refuse_missing(frame: "pd.DataFrame", file: str | Path) -> None:
     ]
     if found:
         raise CompositeFLError(
-            f"{file}: missing values in {_columns(found, quote=False)}; fill them in, or leave "
+            f"{file}: missing values in {list_columns(found, quote=False)}; fill them in, or leave "
             "out these rows or columns"
         )
 
 
-def _columns(names: Sequence[Any], quote: bool = True) -> str:
+def list_columns(names: Sequence[Any], quote: bool = True) -> str:
+    """Names of columns in a sentence, the first five of many."""
     shown = [f"'{name}'" if quote else str(name) for name in names[:SHOWN]]
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return f"{'column' if len(names) == 1 else 'columns'} {', '.join(shown)}{more}"

@@ -5,6 +5,7 @@ message a round carries their trial points, one answer their sums.
 """
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -50,6 +51,19 @@ class Walk:
     over: bool = False
 
 
+@dataclass(frozen=True)
+class Progress:
+    """How far a fit is, after a round of communication."""
+
+    rounds: int  # so far
+    solved: int  # alphas behind the slowest of the problems
+    alphas: int  # how many there are; 0 before the largest one is known
+    alpha: float  # that the slowest works on
+
+
+Report = Callable[[Progress], object]
+
+
 @dataclass
 class Path:
     """Solutions for all alphas. Arrays are by problem and alpha, in standard units."""
@@ -70,16 +84,16 @@ class Path:
     described: dict[str, Array]
 
 
-def fit_path(spec: Spec, sites: Sites) -> Path:
-    """Fit every alpha of the specification."""
-    return Server(spec, sites).run()
+def fit_path(spec: Spec, sites: Sites, report: Report | None = None) -> Path:
+    """Fit every alpha of the specification; `report` is called after every round."""
+    return Server(spec, sites, report).run()
 
 
 class Server:
     """The state of a fit."""
 
-    def __init__(self, spec: Spec, sites: Sites):
-        self.spec, self.sites = spec, sites
+    def __init__(self, spec: Spec, sites: Sites, report: Report | None = None):
+        self.spec, self.sites, self.report = spec, sites, report
         problems = spec.problems
         self.described = sites.ask("describe", problems=problems)
         self.p = len(self.described["sum_x"])
@@ -199,6 +213,14 @@ class Server:
                     walk.over = walk.newton.done(self.spec.tolerance) or self._gives_up(walk)
                 else:
                     self._next(walk)
+            self._tell()
+
+    def _tell(self) -> None:
+        if self.report is not None:
+            count = len(self.alphas)
+            solved = min(count, min(len(walk.steps) for walk in self.walks))
+            alpha = float(self.alphas[min(solved, count - 1)]) if count else np.nan
+            self.report(Progress(self.sites.rounds, solved, count, alpha))
 
     def _gives_up(self, walk: Walk) -> bool:
         return walk.rounds >= self.spec.max_rounds or walk.newton.rejected > 25

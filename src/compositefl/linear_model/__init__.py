@@ -8,6 +8,7 @@ from compositefl.linear_model.classification import LogisticRegression
 from compositefl.linear_model.cross_validation import (
     CoxRegressionCV,
     ElasticNetCV,
+    GammaRegressorCV,
     LogisticRegressionCV,
     PoissonRegressorCV,
 )
@@ -18,6 +19,7 @@ from compositefl.linear_model.regression import (
     Lasso,
     PoissonRegressor,
 )
+from compositefl.linear_model.stored import load_model, save_model
 from compositefl.linear_model.survival import CoxRegression
 
 __all__ = [
@@ -26,10 +28,13 @@ __all__ = [
     "ElasticNet",
     "ElasticNetCV",
     "GammaRegressor",
+    "GammaRegressorCV",
     "HuberRegressor",
     "Lasso",
     "LogisticRegression",
     "LogisticRegressionCV",
     "PoissonRegressor",
     "PoissonRegressorCV",
+    "load_model",
+    "save_model",
 ]

@@ -5,6 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -53,6 +54,8 @@ class GeneralizedLinearModel(BaseEstimator):
     n_iter_ : rounds of communication.
     residual_ : how stationary the solution is, relative as tol.
     alpha_max_ : the smallest alpha at which all penalised coefficients are zero.
+    means_, deviations_ : of the features over all sites; a missing value is predicted with its mean
+        where the fit had impute="mean".
     """
 
     _: KW_ONLY
@@ -68,6 +71,8 @@ class GeneralizedLinearModel(BaseEstimator):
 
     family_name: ClassVar[str] = "gaussian"
     is_path: ClassVar[bool] = False  # over many alphas
+    # Set it on an estimator, and it is called with a `glm.path.Progress` after every round.
+    on_round: ClassVar[Any] = None
 
     # --- what a subclass answers ----------------------------------------------------------------
 
@@ -134,7 +139,7 @@ class GeneralizedLinearModel(BaseEstimator):
 
     def _fit_sites(self, spec: Spec, sites: Sites, names: list[str]) -> None:
         """Fit over sites of any kind and keep the outcome."""
-        path = fit_path(spec, sites)
+        path = fit_path(spec, sites, self.on_round)
         self._keep(spec, path, 0)
         self.inference_ = infer(spec, sites, path) if self._is_plain(spec) else None
         self._close(sites, names)
@@ -149,6 +154,7 @@ class GeneralizedLinearModel(BaseEstimator):
         """Coefficients in original units at one alpha of a path."""
         x = path.x[0, at]
         self._set_coefficients(*in_original_units(spec, path, x))
+        self.means_, self.deviations_ = path.scaling.mean, path.scaling.deviation[0]
         self.alpha_max_ = path.alpha_max
         self.residual_ = float(path.residual[0, at])
         self.loss_ = float(path.loss[0, at])
@@ -235,8 +241,10 @@ class GeneralizedLinearModel(BaseEstimator):
             reset=False,
             accept_sparse="csr",
             dtype=np.float64,
-            ensure_all_finite=True,
+            ensure_all_finite="allow-nan" if self.impute == "mean" else True,
         )
+        if self.impute == "mean" and not sparse.issparse(X):
+            X = np.where(np.isnan(X), self.means_, X)
         b = np.atleast_2d(self.coef_).T
         eta = np.asarray(X @ b) + self.intercept_
         shift = inputs.per_sample("offset", offset, len(eta))

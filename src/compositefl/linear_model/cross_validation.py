@@ -127,7 +127,7 @@ class CrossValidated(GeneralizedLinearModel):
         best: tuple[float, Spec, Path, Curve] | None = None
         for ratio in self._ratios():
             one = replace(spec, l1_ratio=ratio)
-            path = fit_path(one, sites)
+            path = fit_path(one, sites, self.on_round)
             curve = cross_validate(one, sites, path, self.scoring)
             merit = curve.mean[curve.best] * (1 if higher else -1)
             if best is None or merit > best[0]:
@@ -169,6 +169,13 @@ class PoissonRegressorCV(DevianceScore, CrossValidated, Regressor):
     """Counts; exposure enters as offset = ln(exposure)."""
 
     family_name = "poisson"
+
+
+@dataclass(eq=False, repr=False)
+class GammaRegressorCV(DevianceScore, CrossValidated, Regressor):
+    """Positive numbers of a gamma distribution, with the logarithm of their mean linear."""
+
+    family_name = "gamma"
 
 
 @dataclass(eq=False, repr=False)

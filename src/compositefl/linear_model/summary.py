@@ -43,9 +43,10 @@ class Summary:
         if found is not None:
             frame = pd.concat([frame, found.table(confidence, family.ratio)], axis=1)
         zeros = int(np.sum(b == 0))
+        counted = f" (for {model.classes_[1]})" if family.name == "binomial" else ""
         title = (
-            f"{type(model).__name__}: {family.name}, {b.size - zeros} of {b.size} coefficients are "
-            f"not zero; {len(model.sites_)} site{'s' * (len(model.sites_) > 1)}, "
+            f"{type(model).__name__}: {family.name}{counted}, {b.size - zeros} of {b.size} "
+            f"coefficients are not zero; {len(model.sites_)} site{'s' * (len(model.sites_) > 1)}, "
             f"{model.n_iter_} rounds of communication"
         )
         note = ""

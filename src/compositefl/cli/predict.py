@@ -1,0 +1,114 @@
+"""`compositefl predict`: the rows of a table through a model that `fit` wrote."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compositefl.cli.fit_tables import split
+from compositefl.cli.folder import check_writable
+from compositefl.cli.wording import about, say
+from compositefl.core.errors import CompositeFLError
+from compositefl.data import site_tables, tables
+from compositefl.linear_model import load_model
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def run_predict(file: Path, data: Path, out: Path | None, keep: list[str], overwrite: bool) -> int:
+    """Predict and write; the target, where the table has it, is compared."""
+    model: Any = load_model(file)
+    if out is not None:
+        check_writable("--out", out)
+        if out.is_dir():
+            raise CompositeFLError(f"--out {out} is a folder; it must be a file")
+        if out.exists() and not overwrite:
+            raise CompositeFLError(f"--out {out} exists; add --overwrite to replace it")
+    frame = tables.read_table(data)
+    where = str(data)
+    lacking = [name for name in model._names if name not in frame.columns]
+    if lacking:
+        raise CompositeFLError(f"{where} lacks {tables.list_columns(lacking)} of the model")
+    for name in model._names:
+        words = site_tables.text_example(frame[name])
+        if words is not None:
+            raise CompositeFLError(
+                f"{where}: column '{name}' holds text, such as '{words}'; the model needs numbers"
+            )
+    x = site_tables.numbers(frame, model._names)
+    missing = x.columns[x.isna().any()]
+    if len(missing) and model.impute != "mean":
+        raise CompositeFLError(
+            f"{where}: missing values in {tables.list_columns(missing)}; a model fitted with "
+            "--impute mean takes them"
+        )
+    if np.isinf(x.to_numpy()).any():
+        raise CompositeFLError(f"{where} has infinite values")
+    offset = _offset(model, frame, where)
+    made = predictions(model, x, offset)
+    kept = split(keep)
+    for name in kept:
+        with about("--keep", name):
+            tables.require_column(frame, name, file=where)
+    for name in reversed(kept):
+        made.insert(0, name, frame[name].to_numpy())
+    if out is None:
+        made.to_csv(sys.stdout, index=False)
+    else:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        made.to_csv(out, index=False)
+        print(f"{len(made):,} rows written to {out}: {', '.join(map(str, made.columns))}")
+    if words := _compared(model, x, frame, offset):
+        say(words)
+    return 0
+
+
+def _offset(model: Any, frame: "pd.DataFrame", where: str) -> np.ndarray | None:
+    for role in ("offset", "exposure"):
+        name = model.about_.get(role)
+        if name is None:
+            continue
+        if name not in frame.columns:
+            raise CompositeFLError(f"{where} lacks column '{name}', the {role} of the model")
+        values = site_tables.number_column({where: frame}, name, f"the {role}")
+        if role == "exposure" and (values <= 0).any():
+            raise CompositeFLError(f"{where}: column '{name}', the exposure, must be above 0")
+        return np.log(values) if role == "exposure" else values
+    return None
+
+
+def predictions(model: Any, x: "pd.DataFrame", offset: np.ndarray | None) -> "pd.DataFrame":
+    """Classes and probabilities, means, or risk scores and hazard ratios."""
+    import pandas as pd
+
+    what = model.about_.get("target", "prediction")
+    if hasattr(model, "classes_"):
+        chance = model.predict_proba(x, offset)
+        columns = {f"predicted {what}": model.predict(x, offset)}
+        names = [f"probability {c}" for c in model.classes_]
+        return pd.DataFrame(columns | dict(zip(names, chance.T, strict=True)))
+    if model.family_name == "cox":
+        score = model.predict(x)
+        return pd.DataFrame({"risk score": score, "hazard ratio": np.exp(score)})
+    return pd.DataFrame({f"predicted {what}": model.predict(x, offset)})
+
+
+def _compared(
+    model: Any, x: "pd.DataFrame", frame: "pd.DataFrame", offset: np.ndarray | None
+) -> str:
+    """How well the target is met; nothing where the table does not have it, or not in all rows."""
+    names = [model.about_.get(role) for role in ("target", "time", "event")]
+    names = [name for name in names if name]
+    if not names or any(n not in frame.columns or frame[n].isna().any() for n in names):
+        return ""
+    y: Any = frame[names].to_numpy() if len(names) > 1 else frame[names[0]].to_numpy()
+    rows = f"on {len(y):,} rows"
+    if hasattr(model, "classes_"):
+        share = np.mean(model.predict(x, offset).astype(str) == y.astype(str))
+        return f"'{names[0]}' is known: accuracy {share:.4f} {rows}"
+    if len(names) > 1:
+        return f"'{names[0]}' is known: C-index {model.score(x, y.astype(float)):.4f} {rows}"
+    error = np.sqrt(np.mean((model.predict(x, offset) - y.astype(float)) ** 2))
+    return f"'{names[0]}' is known: root mean squared error {error:.4g} {rows}"

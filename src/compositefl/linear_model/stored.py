@@ -1,0 +1,144 @@
+"""A fitted model as a JSON file: all that predicting needs, and no samples."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compositefl.core.errors import CompositeFLError
+from compositefl.glm.inference import Inference
+from compositefl.linear_model.base import GeneralizedLinearModel
+from compositefl.linear_model.classification import LogisticRegression
+from compositefl.linear_model.cross_validation import (
+    CoxRegressionCV,
+    ElasticNetCV,
+    GammaRegressorCV,
+    LogisticRegressionCV,
+    PoissonRegressorCV,
+)
+from compositefl.linear_model.regression import (
+    ElasticNet,
+    GammaRegressor,
+    HuberRegressor,
+    Lasso,
+    PoissonRegressor,
+)
+from compositefl.linear_model.survival import CoxRegression
+
+KIND = "generalized linear model"
+ESTIMATORS: tuple[type[GeneralizedLinearModel], ...] = (
+    CoxRegression,
+    CoxRegressionCV,
+    ElasticNet,
+    ElasticNetCV,
+    GammaRegressor,
+    GammaRegressorCV,
+    HuberRegressor,
+    Lasso,
+    LogisticRegression,
+    LogisticRegressionCV,
+    PoissonRegressor,
+    PoissonRegressorCV,
+)
+# Beside coefficients, in the order of the file; those that a model has.
+NUMBERS = ("alpha_", "alpha_1se_", "l1_ratio_", "alpha_max_", "scale_", "loss_", "residual_")
+COUNTS = ("n_iter_", "bytes_up_", "bytes_down_")
+ARRAYS = ("means_", "deviations_")
+
+
+def save_model(
+    model: GeneralizedLinearModel, path: str | Path, about: dict[str, Any] | None = None
+) -> None:
+    """Write a fitted model into the file `path`. about: more to keep, such as the target's name."""
+    classes = getattr(model, "classes_", None)
+    family = model._family(2 if classes is None else len(classes))
+    found = model._inference
+    content = {
+        "compositefl": KIND,
+        "estimator": type(model).__name__,
+        "family": family.name,
+        "about": about or {},
+        "classes": None if classes is None else classes.tolist(),
+        "features": list(model._names),
+        "intercept": np.asarray(model.intercept_).tolist(),
+        "coefficients": np.asarray(model.coef_).tolist(),
+        "named": hasattr(model, "feature_names_in_"),
+        "sites": model.sites_,
+        "parameters": {name: _simple(v) for name, v in model.get_params().items()},
+        **{name: float(getattr(model, name)) for name in NUMBERS if hasattr(model, name)},
+        **{name: int(getattr(model, name)) for name in COUNTS},
+        **{name: getattr(model, name).tolist() for name in ARRAYS},
+        "inference": None
+        if found is None
+        else {
+            "estimate": found.estimate.tolist(),
+            "covariance": [_without_nan(row) for row in found.covariance],
+            "freedom": None if np.isinf(found.freedom) else found.freedom,
+        },
+    }
+    Path(path).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def load_model(path: str | Path) -> GeneralizedLinearModel:
+    """The fitted model that `save_model` or `compositefl fit` wrote; what was kept is `about_`."""
+    path = Path(path)
+    if not path.is_file():
+        raise CompositeFLError(f"{path} is not a file")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # no JSON, or no text at all
+        raise CompositeFLError(f"{path} is no model: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict) or content.get("compositefl") != KIND:
+        raise CompositeFLError(f"{path} is no model: compositefl fit writes one, model.json")
+    try:
+        return _made(content)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CompositeFLError(
+            f"{path} is a damaged model, or of another version: {type(error).__name__}: {error}"
+        ) from None
+
+
+def _made(content: dict[str, Any]) -> GeneralizedLinearModel:
+    known = {cls.__name__: cls for cls in ESTIMATORS}
+    model: Any = known[content["estimator"]](**content["parameters"])
+    names = content["features"]
+    model._names, model.n_features_in_ = names, len(names)
+    if content["named"]:
+        model.feature_names_in_ = np.array(names, dtype=object)
+    if content["classes"] is not None:
+        model.classes_ = np.array(content["classes"])
+    model.coef_ = np.array(content["coefficients"], float)
+    intercept = np.array(content["intercept"], float)
+    model.intercept_ = intercept if intercept.ndim else float(intercept)
+    if model.coef_.shape[-1] != len(names):
+        raise ValueError(f"{len(names)} features and {model.coef_.shape[-1]} coefficients")
+    for name in (*NUMBERS, *COUNTS):
+        if name in content:
+            setattr(model, name, content[name])
+    for name in ARRAYS:
+        setattr(model, name, np.array(content[name], float))
+    model.sites_, model.about_ = content["sites"], content["about"]
+    found = content["inference"]
+    model.inference_ = found and Inference(
+        np.array(found["estimate"]),
+        np.array(found["covariance"], float),
+        np.inf if found["freedom"] is None else found["freedom"],
+    )
+    return model
+
+
+def _without_nan(row: np.ndarray) -> list[float | None]:
+    """JSON has no NaN; a covariance that the data do not determine is one."""
+    return [float(v) if np.isfinite(v) else None for v in row]
+
+
+def _simple(value: Any) -> Any:
+    """A parameter as JSON has it; objects by their text."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, (list, tuple)):
+        return [_simple(item) for item in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)

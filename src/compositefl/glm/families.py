@@ -36,6 +36,7 @@ class Family:
     coupled: ClassVar[bool] = False  # samples of a site depend on each other
     dispersion: ClassVar[bool] = False  # the variance has a factor to be estimated
     has_scale: ClassVar[bool] = False  # a scale of y is one more parameter
+    recedes: ClassVar[bool] = False  # the loss may fall for ever while coefficients grow
 
     def outputs(self, classes: int) -> int:
         """Linear predictors per sample."""
@@ -52,9 +53,17 @@ class Family:
         """The loss alone."""
         return self.derivatives(eta, y).loss
 
+    def expected(self, made: Derivatives) -> Array:
+        """The second derivatives that are expected for such eta: what standard errors rest on."""
+        return made.second
+
     def saturated(self, y: Array) -> Array:
         """The smallest loss that any eta gives."""
         return np.zeros(len(y))
+
+    def rounding(self, mean: float, square: float) -> float:
+        """The size of the numbers whose differences are first derivatives, given means of y, y^2."""
+        return 1.0
 
     def start(self, mean: Any) -> Array | None:
         """The intercepts of the model without features and offsets, given the mean response.
@@ -78,6 +87,9 @@ class Gaussian(Family):
         residual = eta - y[:, None]
         return Derivatives(0.5 * residual[:, 0] ** 2, residual, np.ones_like(eta))
 
+    def rounding(self, mean: float, square: float) -> float:
+        return float(np.sqrt(square))
+
     def start(self, mean: Any) -> Array:
         return np.atleast_1d(mean)
 
@@ -86,6 +98,7 @@ class Binomial(Family):
     """ln(1 + exp(eta)) - y eta, y in {0, 1}."""
 
     name = "binomial"
+    recedes = True
     response = "class"
     ratio = "odds ratio"
 
@@ -113,6 +126,7 @@ class Multinomial(Family):
     """ln(sum_c exp(eta_c)) - eta_y, y a class 0, 1, ..., the classes on equal terms."""
 
     name = "multinomial"
+    recedes = True
     response = "class"
 
     def outputs(self, classes: int) -> int:
@@ -141,6 +155,7 @@ class Poisson(Family):
     """exp(eta) - y eta, y a count; an exposure enters as the offset ln(exposure)."""
 
     name = "poisson"
+    recedes = True
     ratio = "rate ratio"
 
     def check(self, y: Array) -> str | None:
@@ -153,6 +168,9 @@ class Poisson(Family):
 
     def saturated(self, y: Array) -> Array:
         return y - xlogy(y, y)
+
+    def rounding(self, mean: float, square: float) -> float:
+        return float(np.sqrt(square))
 
     def start(self, mean: Any) -> Array:
         return np.atleast_1d(np.log(mean))
@@ -175,6 +193,9 @@ class Gamma(Family):
         with np.errstate(over="ignore"):
             ratio = y[:, None] * np.exp(-eta)
         return Derivatives((ratio + eta)[:, 0], 1.0 - ratio, ratio)
+
+    def expected(self, made: Derivatives) -> Array:
+        return np.ones_like(made.second)
 
     def saturated(self, y: Array) -> Array:
         return 1.0 + np.log(y)
@@ -227,6 +248,9 @@ class Huber(Family):
         second[:, 1, 1] = curvature * z * z
         return Derivatives(loss, first, second)
 
+    def rounding(self, mean: float, square: float) -> float:
+        return float(np.sqrt(square / max(square - mean**2, 1e-30 * square)))
+
     def start(self, mean: Any) -> None:
         return None
 
@@ -235,6 +259,7 @@ class Cox(Family):
     """Minus the logarithm of Breslow's partial likelihood, the sites as strata; see `survival`."""
 
     name = "cox"
+    recedes = True
     response = "survival"
     ratio = "hazard ratio"
     intercept = False

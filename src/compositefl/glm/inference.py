@@ -78,6 +78,7 @@ def infer(spec: Spec, sites: Sites, path: Path) -> Inference | None:
         mean=path.scaling.centre,
         scale=path.scaling.scale,
         intercept=spec.intercept,
+        expected=True,
     )
     index = np.concatenate([[0], 1 + columns]) if spec.intercept else 1 + columns
     H = symmetric(answer["hessian"][0], len(index))
@@ -94,23 +95,25 @@ def infer(spec: Spec, sites: Sites, path: Path) -> Inference | None:
         )
         dispersion = float(sums["pearson"][0]) / freedom if freedom > 0 else np.nan
         degrees = max(freedom, 1e-9)
-    full = np.full((1 + p, 1 + p), 0.0)
-    full[np.ix_(index, index)] = _inverse(H) * dispersion
+    inverse, loose = _inverse(H)
+    full, unknown = np.zeros((1 + p, 1 + p)), np.zeros(1 + p)
+    full[np.ix_(index, index)] = inverse * dispersion
+    unknown[index] = loose
     map_ = path.scaling.matrix(1)
     covariance = map_ @ full @ map_.T
+    unknown = (map_ != 0) @ unknown > 0
+    covariance[unknown], covariance[:, unknown] = np.nan, np.nan
     estimate = map_ @ x[: 1 + p]
     if not spec.intercept:
         covariance, estimate = covariance[1:, 1:], estimate[1:]
     return Inference(estimate, covariance, degrees)
 
 
-def _inverse(H: Array) -> Array:
-    """H^-1, NaN in the rows and columns of entries that the data do not determine."""
+def _inverse(H: Array) -> tuple[Array, Array]:
+    """H^-1 and which entries the data do not determine."""
     scale = np.sqrt(np.maximum(np.diag(H), np.finfo(float).tiny))
     values, vectors = np.linalg.eigh(H / scale[:, None] / scale)
     small = values < 1e-10 * values.max(initial=0.0)
     loose = (np.abs(vectors[:, small]) > 1e-6).any(axis=1)
     good = vectors[:, ~small]
-    inverse = (good / values[~small]) @ good.T / scale[:, None] / scale
-    inverse[loose], inverse[:, loose] = np.nan, np.nan
-    return inverse
+    return (good / values[~small]) @ good.T / scale[:, None] / scale, loose

@@ -32,11 +32,15 @@ class Hessian:
     def covers(self, wanted: Array) -> bool:
         return bool(np.isin(np.flatnonzero(wanted), self.index).all())
 
+    def along(self, d: Array) -> float:
+        """The curvature along a direction."""
+        return float(d[self.index] @ self.matrix @ d[self.index])
+
 
 class Newton:
     """The state of one problem: accepted point, what is known there, and the trial point."""
 
-    def __init__(self, start: Array, penalty: Penalty, free: Array):
+    def __init__(self, start: Array, penalty: Penalty, free: Array, floor: float):
         self.penalty, self.free = penalty, free  # free: entries that exist in this model
         self.x = self.trial = start
         self.loss = np.inf
@@ -46,6 +50,8 @@ class Newton:
         self.promised = 0.0
         self.residual = np.inf
         self.scale = 0.0  # of the gradient at the start
+        self.floor = floor  # what rounding leaves of a gradient
+        self.first: Hessian | None = None  # at the start
         self.stale = True  # a new Hessian is wanted
         self.begun = False
         self.rejected = 0  # trial points in a row
@@ -104,6 +110,8 @@ class Newton:
         self.residual = self._residual()
         if hessian is not None:
             self.hessian, self.stale = hessian, False
+            if self.first is None or len(self.first.index) < len(hessian.index):
+                self.first = hessian
         elif self.residual > SLOW * before:
             self.stale = True
         if not (first or same):
@@ -116,7 +124,23 @@ class Newton:
 
     def done(self, tolerance: float) -> bool:
         """Whether the accepted point is stationary, to a share of the gradient at the start."""
-        return self.begun and self.residual <= tolerance * self.scale
+        return self.begun and self.residual <= max(tolerance * self.scale, self.floor)
+
+    def recedes(self, tolerance: float, loose: Array) -> bool:
+        """Whether entries that nothing holds grow for ever, although the gradient vanishes.
+
+        The sign: the next step is as long as ever, while the curvature along it has vanished with
+        the gradient. (Of features that are nearly dependent it was small from the start.)
+        """
+        small = max(1e-7, tolerance)
+        if not (self.begun and self.hessian and self.first) or not loose.any():
+            return False
+        if self.residual > small * self.scale or not self.first.covers(loose):
+            return False
+        self.propose()
+        d = self.trial - self.x
+        flat = self.hessian.along(d) < 100 * small * self.first.along(d)
+        return bool(flat and np.abs(d[loose]).max() > 0.1)
 
     def _residual(self) -> float:
         entries = self.penalty.residual(self.x, self.gradient)

@@ -24,6 +24,7 @@ ALL_COLUMNS = 100  # coefficients up to which a Hessian has them all
 AHEAD = 0.5  # share of its weight from which on an entry's second derivatives are asked for
 CHEAP = 3e8  # multiplications for Hessians in a round that are worth no thought
 BARRED = 1e30  # a weight at which nothing leaves zero
+ROUNDING = 32 * np.finfo(float).eps
 SATURATED = 0.999  # share of the deviance explained at which a path ends
 LEAST_L1 = 1e-3  # l1_ratio below which the largest alpha is that of this one
 
@@ -113,8 +114,7 @@ class Server:
             self.scaling = Scaling(mean, deviation, self.scaling.centre, ones)
         self.size = (1 + self.p) * self.k + spec.family.has_scale
         self.walks = [
-            Walk(q, Newton(self._start(q), self._barred(q), self._free(q)), float(self.weight[q]))
-            for q in range(problems)
+            Walk(q, Newton(*self._problem(q)), float(self.weight[q])) for q in range(problems)
         ]
         self.alphas = np.empty(0)
         self.alpha_max = 0.0
@@ -127,6 +127,12 @@ class Server:
         out = np.full(self.size, others)
         out[self.k : self.k + self.p * self.k] = np.repeat(per_feature, self.k)
         return out
+
+    def _problem(self, q: int) -> tuple[Array, Penalty, Array, float]:
+        """Where a problem starts, its first penalty, what is free and what rounding leaves."""
+        mean, square = (self.described[n][q][0] / self.weight[q] for n in ("sum_y", "sum_yy"))
+        floor = ROUNDING * self.spec.family.rounding(float(mean), float(square))
+        return self._start(q), self._barred(q), self._free(q), floor
 
     def _free(self, q: int) -> Array:
         """Entries that the model of a problem has."""
@@ -142,17 +148,22 @@ class Server:
         x = np.zeros(self.size)
         family, d = self.spec.family, self.described
         shares = d["sum_y"][q] / self.weight[q]
-        if family.response == "class" and (shares <= 0).any():
-            raise CompositeFLError(
-                "a class has no samples in the training set of a fold; fewer folds are needed"
-            )
+        if family.response != "number" and (shares <= 0).any():
+            what = "a class has no samples" if family.response == "class" else "there is no event"
+            raise CompositeFLError(what + self._where(q))
         if self.spec.intercept:
-            start = family.start(shares if family.response == "class" else shares[0])
+            with np.errstate(divide="ignore"):
+                start = family.start(shares if family.response == "class" else shares[0])
             start = shares if start is None else start
+            if not np.isfinite(start).all():
+                raise CompositeFLError("y is zero for all samples" + self._where(q))
             x[: self.k] = start - d["sum_offset"] / self.weight[0]
         if family.has_scale:
             x[-1] = np.sqrt(max(d["sum_yy"][q][0] / self.weight[q] - shares[0] ** 2, 1e-300))
         return x
+
+    def _where(self, q: int) -> str:
+        return " in the training set of a fold; fewer folds are needed" if q else " with a weight"
 
     def _penalty(self, q: int, alpha: float, l1_ratio: float | None = None) -> Penalty:
         spec, s = self.spec, self.scaling
@@ -273,7 +284,7 @@ class Server:
                 float(answer["loss"][i]) / walk.weight, answer["gradient"][i] / walk.weight, hessian
             )
             walk.shared = bool(kinds[i] == 2) if kinds[i] else walk.shared
-            self._refuse_separation(walk, answer["wrong"][i])
+            self._refuse_divergence(walk)
 
     def _columns(self, active: list[Walk]) -> Array:
         """Features whose second derivatives are asked for."""
@@ -364,15 +375,26 @@ class Server:
             raise CompositeFLError("no feature tells anything of the target: there is no path")
         return np.geomspace(self.alpha_max, share * self.alpha_max, spec.alphas)
 
-    def _refuse_separation(self, walk: Walk, wrong: float) -> None:
-        """Without a penalty separated classes have no finite coefficients."""
-        if walk.problem or self.spec.family.response != "class" or wrong > 0 or self.p == 0:
+    def _refuse_divergence(self, walk: Walk) -> None:
+        """Without a penalty separated classes, for one, have no finite coefficients."""
+        newton, family = walk.newton, self.spec.family
+        if walk.problem or not family.recedes:
             return
-        penalty = walk.newton.penalty
-        if isinstance(penalty, ElasticNet) and not (penalty.l1.any() or penalty.l2.any()):
+        penalty, loose = newton.penalty, newton.free.copy()
+        loose[: self.k] = False
+        if isinstance(penalty, ElasticNet):
+            bounded = np.isfinite(penalty.lower) & np.isfinite(penalty.upper)
+            loose &= (penalty.l1 == 0) & (penalty.l2 == 0) & ~bounded
+        if newton.recedes(self.spec.tolerance, loose):
+            apart = family.response == "class" and newton.loss < 1e-5
+            what = (
+                "the classes are perfectly separated"
+                if apart
+                else "features separate some samples (a group in which one outcome never occurs)"
+            )
             raise CompositeFLError(
-                "the classes are perfectly separated: without a penalty the coefficients grow for "
-                "ever. A ridge helps: alpha=0.001, l1_ratio=0"
+                f"{what}: without a penalty coefficients grow for ever. A ridge helps: "
+                "alpha=0.001, l1_ratio=0"
             )
 
     def _outcome(self) -> Path:
@@ -428,7 +450,13 @@ def in_original_units(spec: Spec, path: Path, x: Array) -> tuple[Array, Array]:
         shift = b.mean(axis=-1, keepdims=True)
         b = np.where(loose[:, None], b - shift, b)
         intercept = intercept - intercept.mean(axis=-1, keepdims=True)
+    if spec.bounded:  # which dividing by the scale may miss by a rounding
+        b = np.clip(b, _column(spec.lower), _column(spec.upper))
     return intercept if spec.intercept else np.zeros_like(intercept), b
+
+
+def _column(bound: Array | None) -> Array | None:
+    return None if bound is None else bound[:, None]
 
 
 def symmetric(triangle: Array, size: int) -> Array:

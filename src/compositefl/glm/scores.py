@@ -5,6 +5,7 @@ within a site, as the stratified model is. The AUC comes from histograms of the 
 bins of about equal content, which is exact to three digits (ties within a bin count half).
 """
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,9 +64,20 @@ def cross_validate(spec: Spec, sites: Sites, path: Path, score: str = "deviance"
 
 
 def curve(score: str, values: Array, weight: Array, higher_is_better: bool) -> Curve:
-    """Mean and standard error over the folds, weighted by their samples, as glmnet has them."""
-    there = weight > 0
-    values, share = values[there], (weight[there] / weight.sum())[:, None]
+    """Mean and standard error over the folds, weighted by their samples, as glmnet has them.
+
+    A fold may have no score (no AUC of one class); it does not count.
+    """
+    there = (weight > 0) & ~np.isnan(values).all(axis=1)
+    if not there.any():
+        raise CompositeFLError(f"no fold has a {score}: fewer folds or more samples are needed")
+    if (missing := int(np.sum((weight > 0) & ~there))) > 0:
+        warnings.warn(
+            f"{missing} of {len(weight)} folds have no {score} and are left out; fewer folds help",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    values, share = values[there], (weight[there] / weight[there].sum())[:, None]
     mean = (share * values).sum(axis=0)
     spread = (share * (values - mean) ** 2).sum(axis=0)
     error = np.sqrt(spread / max(1, len(values) - 1))

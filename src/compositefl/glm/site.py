@@ -89,13 +89,15 @@ class Site:
     def spread(self, problems: int, mean: Array) -> Sums:
         """Sums of z and z^2, z = x - mean, over the training samples of each problem."""
         by_problem = self._training(problems)
-        if sparse.issparse(self.x):
-            first = by_problem @ self.x
-            square = by_problem @ self.x.power(2)
-            total = by_problem.sum(axis=1)[:, None]
+        if sparse.issparse(self.x):  # the entries that are there, and -mean for all others
+            z = self.x.tocsr().astype(float)
+            there = z.copy()
+            there.data = np.ones_like(z.data)
+            z.data = z.data - mean[z.indices]
+            others = by_problem.sum(axis=1)[:, None] - by_problem @ there
             return {
-                "sum_z": first - total * mean,
-                "sum_zz": square - 2 * first * mean + total * mean**2,
+                "sum_z": by_problem @ z - others * mean,
+                "sum_zz": by_problem @ z.power(2) + others * mean**2,
             }
         z = np.nan_to_num(self.x - mean)  # a missing value is the mean
         return {"sum_z": by_problem @ z, "sum_zz": by_problem @ (z * z)}
@@ -109,27 +111,28 @@ class Site:
         mean: Array,
         scale: Array,
         intercept: bool = True,
+        expected: bool = False,
     ) -> Sums:
-        """Loss, gradient and Hessian sums of the problems at their points; errors of classes.
+        """Loss, gradient and Hessian sums of the problems at their points.
 
         points: a row for each problem: the intercepts, then the coefficients of every feature, then
             the scale where the family has one.
         hessians: for each problem 0 for none, 1 for its own, 2 for the one with the problem's
             samples at the point of the first row: all of these take the work of one.
         columns: the features of the Hessians; the lower triangle of the intercepts and these.
+        expected: the information that is expected in place of the Hessian (where they differ).
         """
         parts = self._parts(mean, scale)
         count, k = len(problems), self.outputs
-        losses, gradients, wrong = np.zeros(count), np.zeros_like(points), np.zeros(count)
+        losses, gradients = np.zeros(count), np.zeros_like(points)
         size = (len(columns) + intercept) * k + self.family.has_scale
         found = {int(i): np.zeros((size, size)) for i in np.flatnonzero(hessians)}
         for part in parts:
             eta = self._eta(part, points)
             for i, problem in enumerate(problems):
                 weight = part.weights(int(problem))
-                loss, residual, curvature = self._derivatives(part, eta[i], weight)
+                loss, residual, curvature = self._derivatives(part, eta[i], weight, expected)
                 losses[i] += loss
-                wrong[i] += self._wrong(part, eta[i], weight)
                 gradients[i] += self._gradient(part, residual)
                 if hessians[i] == 1:
                     found[i] += self._hessian(part, curvature, columns, intercept)
@@ -138,7 +141,6 @@ class Site:
         triangles = [found[i][lower] for i in sorted(found)]
         return {
             "loss": losses,
-            "wrong": wrong,
             "gradient": gradients,
             "hessian": np.array(triangles).reshape(len(found), len(lower[0])),
         }
@@ -229,26 +231,18 @@ class Site:
             eta = np.concatenate([eta, scale], axis=2)
         return eta.transpose(1, 0, 2)
 
-    def _derivatives(self, part: Part, eta: Array, weight: Array) -> tuple[float, Array, Any]:
+    def _derivatives(
+        self, part: Part, eta: Array, weight: Array, expected: bool = False
+    ) -> tuple[float, Array, Any]:
         """(weighted loss, first derivatives, what `_hessian` needs)."""
         if part.times is not None:
             here = survival.partial_likelihood(part.times, eta[:, 0], weight)
             return here.loss, here.first[:, None], here
         made = self.family.derivatives(eta, part.y)
         there = weight > 0  # a loss may be infinite where nothing counts
-        second = weight.reshape(-1, *[1] * (made.second.ndim - 1)) * made.second
+        second = self.family.expected(made) if expected else made.second
+        second = weight.reshape(-1, *[1] * (second.ndim - 1)) * second
         return float(weight[there] @ made.loss[there]), weight[:, None] * made.first, second
-
-    def _wrong(self, part: Part, eta: Array, weight: Array) -> int:
-        """Training samples whose class is not the most likely one by itself."""
-        if self.family.response != "class":
-            return 0
-        if self.outputs == 1:
-            right = np.where(part.y > 0, eta[:, 0] > 0, eta[:, 0] < 0)
-        else:
-            mine = eta[np.arange(len(eta)), part.y.astype(int)]
-            right = (eta >= mine[:, None]).sum(axis=1) == 1
-        return int(np.sum(~right & (weight > 0)))
 
     def _gradient(self, part: Part, residual: Array) -> Array:
         k = self.outputs

@@ -43,7 +43,7 @@ class Partial(NamedTuple):
 def partial_likelihood(times: Times, eta: Array, weight: Array) -> Partial:
     """Loss and derivatives at eta; samples of weight 0 are not there."""
     there = weight > 0
-    top = eta[there].max(initial=0.0)
+    top = eta[there].max() if there.any() else 0.0
     with np.errstate(over="ignore"):
         risk = np.where(there, weight * np.exp(eta - top), 0.0)
     total = np.cumsum(risk[::-1])[::-1][times.first]

@@ -262,5 +262,6 @@ class GeneralizedLinearModel(BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.impute == "mean"
         tags.target_tags.required = True
         return tags

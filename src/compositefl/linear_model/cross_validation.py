@@ -29,7 +29,7 @@ class CrossValidated(GeneralizedLinearModel):
     eps : the smallest alpha, relative to the largest; None: 1e-4, or 1e-2 with fewer samples than
         features.
     cv : number of folds, drawn at every site; or the fold of every sample; or a splitter of
-        scikit-learn.
+        scikit-learn, or the list of pairs (training samples, others) that one gives.
     scoring : "deviance"; for classes also "accuracy" and, for two, "auc"; for numbers "mse",
         "mae", "r2"; for survival "c_index".
     select : "best", or "1se" for the largest alpha within one standard error of it.
@@ -101,11 +101,15 @@ class CrossValidated(GeneralizedLinearModel):
             site.set_folds(fold[mine])
 
     def _given_folds(self, X: Any, y: Array) -> Array:
-        """1, ..., K from fold numbers or a splitter; each sample in one fold."""
+        """1, ..., K from fold numbers, a splitter or its pairs; each sample in one fold."""
+        pairs = None
         if hasattr(self.cv, "split"):
+            pairs = self.cv.split(X, y[:, 1] if y.ndim > 1 else y)
+        elif isinstance(self.cv, list) and all(isinstance(pair, tuple) for pair in self.cv):
+            pairs = self.cv
+        if pairs is not None:
             fold = np.zeros(len(y), int)
-            labels = y[:, 1] if y.ndim > 1 else y
-            for number, (_, out) in enumerate(self.cv.split(X, labels), 1):
+            for number, (_, out) in enumerate(pairs, 1):
                 fold[out] = number
             if not fold.all():
                 raise CompositeFLError(f"cv={self.cv!r} leaves samples out of every fold")

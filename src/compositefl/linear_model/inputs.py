@@ -36,9 +36,14 @@ def site_rows(sites: Any, n: int) -> dict[str, Array]:
         raise CompositeFLError(
             f"sites has shape {labels.shape}; it must name a site for each of the {n} samples"
         )
-    if labels.dtype.kind == "f" and np.isnan(labels).any():
-        raise CompositeFLError("sites has missing values; every sample needs a site")
-    words = labels.astype(str)
+    words = np.char.strip(labels.astype(str))
+    missing = labels != labels if labels.dtype.kind in "fO" else np.zeros(n, bool)
+    missing = missing | (words == "") | np.isin(words, ("None", "<NA>", "NaT"))
+    if missing.any():
+        raise CompositeFLError(
+            f"sites names no site for {missing.sum()} samples, first sample "
+            f"{int(np.argmax(missing))}; every sample needs a site"
+        )
     return {str(name): np.flatnonzero(words == name) for name in np.unique(words)}
 
 

@@ -1,0 +1,100 @@
+"""Estimates, standard errors and intervals of unpenalised fits are those of statsmodels.
+
+statsmodels iterates its GLMs until the deviance stands still to 1e-14 and PHReg until its steps
+are below 1e-12, on features in standard units where the table has wild ones.
+"""
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+from scipy import stats
+
+from compositefl.linear_model import (
+    CoxRegression,
+    ElasticNet,
+    GammaRegressor,
+    LogisticRegression,
+    PoissonRegressor,
+)
+from tests.linear_model import tables
+
+ESTIMATORS = {
+    "gaussian": (ElasticNet, sm.families.Gaussian()),
+    "binomial": (LogisticRegression, sm.families.Binomial()),
+    "poisson": (PoissonRegressor, sm.families.Poisson()),
+    "gamma": (GammaRegressor, sm.families.Gamma(sm.families.links.Log())),
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_standard_errors(name, weighted):
+    X, eta = tables.wild()
+    rng = np.random.default_rng(4)
+    y = {
+        "gaussian": lambda: eta + rng.standard_normal(len(eta)),
+        "binomial": lambda: (rng.random(len(eta)) < 1 / (1 + np.exp(-eta))).astype(float),
+        "poisson": lambda: rng.poisson(np.exp(eta)).astype(float),
+        "gamma": lambda: rng.gamma(3.0, np.exp(eta) / 3),
+    }[name]()
+    ours, family = ESTIMATORS[name]
+    weight = rng.integers(1, 4, len(y)).astype(float) if weighted else np.ones(len(y))
+    offset = 0.1 * rng.standard_normal(len(y))
+    design = np.column_stack([np.ones(len(y)), tables.standardised(X)])
+    reference = sm.GLM(y, design, family=family, offset=offset, var_weights=weight)
+    reference = reference.fit(tol=1e-14, maxiter=100)
+    model = ours(0.0)
+    site = tables.differing_sites(X, y, classes=name == "binomial")
+    model.fit(X, y, sites=site, sample_weight=weight, offset=offset)
+    units = X.std(axis=0)
+    np.testing.assert_allclose(np.ravel(model.coef_) * units, reference.params[1:], atol=1e-6)
+    table = model.summary().frame
+    np.testing.assert_allclose(table["std. error"][1:] * units, reference.bse[1:], rtol=1e-6)
+    statistic = "t" if name in ("gaussian", "gamma") else "z"
+    np.testing.assert_allclose(table[statistic][1:], reference.tvalues[1:], rtol=1e-5, atol=1e-5)
+    law = stats.t(len(y) - 9) if statistic == "t" else stats.norm
+    reach = law.ppf(0.975) * reference.bse[1:]
+    np.testing.assert_allclose(
+        table["upper 95 %"][1:] * units, reference.params[1:] + reach, rtol=1e-5
+    )
+
+
+def test_the_intercept_and_its_error_are_in_original_units():
+    X, y = tables.diabetes()
+    reference = sm.OLS(y, sm.add_constant(X)).fit()
+    table = ElasticNet(0.0).fit(X, y, sites=tables.differing_sites(X, y)).summary().frame
+    np.testing.assert_allclose(table["coefficient"], reference.params, rtol=1e-6)
+    np.testing.assert_allclose(table["std. error"], reference.bse, rtol=1e-6)
+    np.testing.assert_allclose(table["p-value"], reference.pvalues, rtol=1e-5, atol=1e-12)
+
+
+@pytest.mark.parametrize("ties", [True, False])
+def test_strata_of_a_cox_model(ties):
+    X, eta = tables.wild()
+    time, event = tables.survival_times(eta, ties=ties)
+    site = tables.differing_sites(X, time)
+    if ties:
+        assert len(np.unique(time)) < 100
+    reference = sm.PHReg(
+        time, tables.standardised(X), status=event, strata=site, ties="breslow"
+    ).fit(method="newton", tol=1e-12, maxiter=100, disp=False)
+    model = CoxRegression().fit(X, np.column_stack([time, event]), sites=site)
+    units = X.std(axis=0)
+    np.testing.assert_allclose(model.coef_ * units, reference.params, atol=1e-6)
+    table = model.summary().frame
+    np.testing.assert_allclose(table["std. error"] * units, reference.bse, rtol=1e-6)
+    assert model.n_iter_ <= 15
+
+
+def test_a_frame_with_names_and_a_ratio_for_each():
+    pd = pytest.importorskip("pandas")
+    X, y = tables.breast_cancer()
+    X = pd.DataFrame(X[:, :2], columns=["radius", "texture"])
+    model = LogisticRegression(0.0).fit(X, np.array(["malignant", "benign"])[y])
+    frame = model.summary().frame
+    assert frame["name"].tolist() == ["(intercept)", "radius", "texture"]
+    np.testing.assert_allclose(frame["odds ratio"], np.exp(frame["coefficient"]))
+    low, high = frame["odds ratio lower"], frame["odds ratio upper"]
+    assert (low < frame["odds ratio"]).all() and (frame["odds ratio"] < high).all()
+    text = str(model.summary())
+    assert "radius" in text and "1 site," in text and "std. error" in text

@@ -1,0 +1,329 @@
+"""What is wrong is said in one line; what only looks wrong is fitted."""
+
+import re
+import warnings
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from compositefl.core.errors import CompositeFLError
+from compositefl.linear_model import (
+    CoxRegression,
+    CoxRegressionCV,
+    ElasticNet,
+    ElasticNetCV,
+    GammaRegressor,
+    HuberRegressor,
+    Lasso,
+    LogisticRegression,
+    LogisticRegressionCV,
+    PoissonRegressor,
+    PoissonRegressorCV,
+)
+from tests.linear_model import tables
+
+RNG = np.random.default_rng(20)
+X = RNG.standard_normal((40, 3))
+NUMBERS = X @ [1.0, -1.0, 0.5] + RNG.standard_normal(40)
+CLASSES = (X @ [1.0, -1.0, 0.5] > 0).astype(int)
+FLIPPED = CLASSES ^ (np.arange(40) % 5 == 0)  # not separated
+COUNTS = RNG.poisson(np.exp(0.3 * NUMBERS)).astype(float)
+SITES = np.array(["north", "south"])[np.arange(40) % 2]
+TIMES = np.column_stack([RNG.exponential(size=40), np.arange(40) % 2])
+
+
+def changed(values, at, value):
+    out = np.array(values, dtype=float)
+    out[at] = value
+    return out
+
+
+def frame_with_words():
+    pd = pytest.importorskip("pandas")
+    return pd.DataFrame({"age": X[:, 0], "sex": ["f", "m"] * 20, "ward": ["a"] * 40})
+
+
+BAD = {
+    "a missing value": (Lasso(), changed(X, (3, 1), np.nan), NUMBERS, {}, "'x1' of site 'south'"),
+    "an infinite value": (Lasso(), changed(X, (4, 2), np.inf), NUMBERS, {}, "infinite.*'x2'"),
+    "missing in a sparse table": (
+        Lasso(impute="mean"),
+        sparse.csr_matrix(changed(X, (3, 1), np.nan)),
+        NUMBERS,
+        {},
+        "sparse",
+    ),
+    "a missing target": (Lasso(), X, changed(NUMBERS, 5, np.nan), {}, "y has NaN"),
+    "a missing class": (LogisticRegression(), X, changed(FLIPPED, 5, np.nan), {}, "y has NaN"),
+    "a constant target": (ElasticNet(), X, np.full(40, 2.5), {}, "2.5 for all samples"),
+    "counts of zero alone": (PoissonRegressor(), X, np.zeros(40), {}, "0 for all samples"),
+    "one class": (LogisticRegression(), X, np.full(40, "yes"), {}, "one class alone, .*yes"),
+    "a class of weight zero": (
+        LogisticRegression(),
+        X,
+        FLIPPED,
+        {"sample_weight": 1.0 - FLIPPED},
+        "class .* no samples",
+    ),
+    "separated classes": (LogisticRegression(0.0), X, CLASSES, {}, "separated.*alpha=0.001"),
+    "several separated classes": (
+        LogisticRegression(0.0),
+        X,
+        np.digitize(X[:, 0], [-0.5, 0.5]),
+        {},
+        "separated.*alpha=0.001",
+    ),
+    "separated by an unpenalised feature": (
+        LogisticRegression(0.1, penalty_factor=[0.0, 1.0, 1.0]),
+        X,
+        (X[:, 0] > 0).astype(int),
+        {},
+        "separated",
+    ),
+    "separated apart from ties": (
+        LogisticRegression(0.0),
+        np.column_stack([np.arange(40) < 10, X[:, 1]]).astype(float),
+        np.where(np.arange(40) < 10, 1, FLIPPED),
+        {},
+        "grow for ever.*alpha=0.001",
+    ),
+    "no counts in a group": (
+        PoissonRegressor(0.0),
+        np.column_stack([np.arange(40) < 10, X[:, 1]]).astype(float),
+        np.where(np.arange(40) < 10, 0, COUNTS),
+        {},
+        "grow for ever.*alpha=0.001",
+    ),
+    "no events in a group": (
+        CoxRegression(),
+        np.column_stack([np.arange(40) < 10, X[:, 1]]).astype(float),
+        np.column_stack([TIMES[:, 0], np.where(np.arange(40) < 10, 0, TIMES[:, 1])]),
+        {},
+        "grow for ever.*alpha=0.001",
+    ),
+    "negative counts": (PoissonRegressor(), X, changed(COUNTS, 4, -1.0), {}, "site 'north'.*-1"),
+    "a zero of a gamma model": (GammaRegressor(), X, COUNTS, {}, "above 0 for the family gamma"),
+    "a negative alpha": (Lasso(-0.1), X, NUMBERS, {}, "alpha=-0.1"),
+    "a negative alpha of a path": (ElasticNetCV(alphas=[1.0, -0.1]), X, NUMBERS, {}, "alphas"),
+    "an alpha that is no number": (Lasso("1"), X, NUMBERS, {}, "alpha='1'"),
+    "an infinite alpha": (Lasso(np.inf), X, NUMBERS, {}, "alpha=inf"),
+    "l1_ratio above 1": (ElasticNet(l1_ratio=1.5), X, NUMBERS, {}, "l1_ratio=1.5"),
+    "epsilon of 1": (HuberRegressor(epsilon=1.0), X, NUMBERS, {}, "epsilon=1.0"),
+    "few sites": (Lasso(), X, NUMBERS, {"sites": SITES[:39]}, "sites.*40 samples"),
+    "few targets": (Lasso(), X, NUMBERS[:39], {}, "40 samples and y has 39"),
+    "few weights": (Lasso(), X, NUMBERS, {"sample_weight": np.ones(39)}, "sample_weight.*40"),
+    "a negative weight": (Lasso(), X, NUMBERS, {"sample_weight": -np.ones(40)}, "negative"),
+    "weights of zero": (Lasso(), X, NUMBERS, {"sample_weight": np.zeros(40)}, "zero"),
+    "an infinite offset": (Lasso(), X, NUMBERS, {"offset": np.full(40, np.inf)}, "offset"),
+    "a nameless site": (
+        Lasso(),
+        X,
+        NUMBERS,
+        {"sites": np.where(SITES == "north", "", "b")},
+        "site",
+    ),
+    "a missing site": (
+        Lasso(),
+        X,
+        NUMBERS,
+        {"sites": np.where(SITES == "north", None, "b")},
+        "site",
+    ),
+    "crossing bounds": (Lasso(bounds=(1.0, -1.0)), X, NUMBERS, {}, "above its upper"),
+    "bounds without zero": (Lasso(bounds=(0.5, 1.0)), X, NUMBERS, {}, "leave 0"),
+    "three bounds": (Lasso(bounds=(0.0, 1.0, 2.0)), X, NUMBERS, {}, "bounds"),
+    "few factors": (Lasso(penalty_factor=[1.0, 2.0]), X, NUMBERS, {}, "3 numbers"),
+    "a negative factor": (Lasso(penalty_factor=[1.0, 2.0, -1.0]), X, NUMBERS, {}, "penalty_factor"),
+    "an unknown penalty": (Lasso(penalty="l7"), X, NUMBERS, {}, "l7"),
+    "words in a target": (Lasso(), X, np.array(["a"] * 40), {}, "no numbers"),
+    "classes of an unknown kind": (LogisticRegression(), X, NUMBERS, {}, "nknown label type"),
+    "one fold": (ElasticNetCV(cv=1), X, NUMBERS, {}, "cv=1"),
+    "more folds than samples": (ElasticNetCV(cv=41), X, NUMBERS, {}, "41 folds"),
+    "an unknown score": (ElasticNetCV(scoring="auc"), X, NUMBERS, {}, "scoring='auc'"),
+    "a rare class": (
+        LogisticRegressionCV(cv=3),
+        X,
+        np.where(np.arange(40) == 3, 2, FLIPPED),
+        {},
+        "fewer folds",
+    ),
+    "all counts in one fold": (
+        PoissonRegressorCV(cv=np.arange(40) // 20),
+        X,
+        np.where(np.arange(40) < 20, COUNTS, 0),
+        {},
+        "fewer folds",
+    ),
+    "all events in one fold": (
+        CoxRegressionCV(cv=np.arange(40) // 20),
+        X,
+        np.column_stack([TIMES[:, 0], np.where(np.arange(40) < 20, TIMES[:, 1], 0)]),
+        {},
+        "fewer folds",
+    ),
+    "no events": (CoxRegression(), X, TIMES * [1, 0], {}, "no event"),
+    "negative times": (CoxRegression(), X, TIMES * [-1, 1], {}, "negative"),
+    "events of 2": (CoxRegression(), X, TIMES * [1, 2], {}, "events other"),
+    "times without events": (CoxRegression(), X, TIMES[:, 0], {}, "structured array"),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("case", BAD)
+def test_one_line_says_what_is_wrong(case):
+    model, table, y, more, message = BAD[case]
+    with pytest.raises(ValueError) as caught:
+        model.fit(table, y, **({"sites": SITES} | more))
+    text = str(caught.value)
+    assert "\n" not in text
+    assert re.search(message, text), text
+
+
+def test_columns_of_words_are_named():
+    with pytest.raises(CompositeFLError, match="no numbers: sex, ward"):
+        Lasso().fit(frame_with_words(), NUMBERS)
+
+
+# --- what only looks wrong ----------------------------------------------------------------------
+
+
+def test_string_labels():
+    named = LogisticRegression(0.01).fit(X, np.array(["no", "yes"])[FLIPPED], sites=SITES)
+    plain = LogisticRegression(0.01).fit(X, FLIPPED, sites=SITES)
+    np.testing.assert_array_equal(named.coef_, plain.coef_)
+    assert set(named.predict(X)) == {"no", "yes"}
+
+
+@pytest.mark.filterwarnings("error")
+def test_more_features_than_samples():
+    """A lasso is stationary: |X'(Xb - y)/n| <= alpha, with equality where b is not zero."""
+    wide = np.random.default_rng(21).standard_normal((30, 100))
+    y = wide[:, :3].sum(axis=1) + 0.1 * np.random.default_rng(22).standard_normal(30)
+    for fit_intercept in (True, False):
+        model = Lasso(0.05, standardize=False, fit_intercept=fit_intercept).fit(wide, y)
+        gradient = wide.T @ (model.predict(wide) - y) / 30
+        moving = model.coef_ != 0
+        np.testing.assert_allclose(
+            gradient[moving], -0.05 * np.sign(model.coef_[moving]), atol=1e-8
+        )
+        assert np.abs(gradient).max() <= 0.05 + 1e-8
+        assert 3 <= moving.sum() < 30
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("alpha", [0.0, 0.1])
+def test_constant_columns_get_zero(alpha):
+    constant = np.column_stack([X[:, 0], np.full(40, 1e7), X[:, 1], np.zeros(40), X[:, 2]])
+    model = ElasticNet(alpha).fit(constant, NUMBERS, sites=SITES)
+    plain = ElasticNet(alpha).fit(X, NUMBERS)
+    assert model.coef_[1] == model.coef_[3] == 0
+    np.testing.assert_allclose(model.coef_[[0, 2, 4]], plain.coef_, atol=1e-9)
+    if alpha == 0:
+        errors = model.summary().frame["std. error"].to_numpy()
+        np.testing.assert_allclose(
+            errors[[1, 3, 5]], plain.summary().frame["std. error"][1:], rtol=1e-7
+        )
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("model", [ElasticNet(0.0), LogisticRegression(0.0), PoissonRegressor(0.0)])
+def test_duplicate_columns_without_a_penalty(model):
+    """The coefficients are not unique; what they predict is. Their errors are not known."""
+    y = {"ElasticNet": NUMBERS, "LogisticRegression": FLIPPED, "PoissonRegressor": COUNTS}
+    y = y[type(model).__name__]
+    single = type(model)(**model.get_params()).fit(X, y)
+    model.fit(np.column_stack([X, X[:, 0]]), y, sites=SITES)
+    coef = np.ravel(model.coef_)
+    folded = coef[:3] + np.array([coef[3], 0, 0])
+    np.testing.assert_allclose(folded, np.ravel(single.coef_), atol=1e-7)
+    errors = model.summary().frame["std. error"].to_numpy()
+    assert np.isnan(errors[[1, 4]]).all() and np.isfinite(errors[[2, 3]]).all()
+
+
+@pytest.mark.filterwarnings("error")
+def test_more_features_than_samples_without_a_penalty():
+    wide = np.random.default_rng(23).standard_normal((20, 40))
+    model = ElasticNet(0.0).fit(wide, NUMBERS[:20])
+    np.testing.assert_allclose(model.predict(wide), NUMBERS[:20], atol=1e-6)
+
+
+@pytest.mark.filterwarnings("error")
+def test_features_that_tell_nothing():
+    """A balanced design with a target that is orthogonal to it: the gradient is rounding."""
+    design = np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]] * 10, float)
+    y = np.tile([0.1, -0.1, -0.1, 0.1], 10) + 0.7
+    for alpha in (0.0, 0.01):
+        model = ElasticNet(alpha).fit(design, y, sites=SITES)
+        np.testing.assert_allclose(model.coef_, 0, atol=1e-12)
+        assert model.intercept_ == pytest.approx(0.7)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_narrow_target_far_from_zero():
+    """What rounding leaves of such a target is fitted, and no round too many."""
+    y = 1e4 + 1e-3 * NUMBERS
+    model = ElasticNet(0.0).fit(X, y, sites=SITES)
+    wanted = np.linalg.lstsq(X - X.mean(axis=0), y - y.mean(), rcond=None)[0]
+    np.testing.assert_allclose(model.coef_, wanted, atol=1e-6 * np.abs(wanted).max())
+    assert model.n_iter_ <= 15
+
+
+@pytest.mark.filterwarnings("error")
+def test_bounds_keep_separated_classes_finite():
+    model = LogisticRegression(0.0, bounds=(-5, 5)).fit(X, CLASSES, sites=SITES)
+    assert np.abs(model.coef_).max() == 5
+
+
+@pytest.mark.filterwarnings("error")
+def test_offsets_that_separate_the_classes_are_no_separation():
+    """The coefficients are finite as long as the features do not separate what is left."""
+    offset = np.where(FLIPPED == 1, 3.0, -3.0)
+    model = LogisticRegression(0.0).fit(X, FLIPPED, sites=SITES, offset=offset)
+    eta = model.decision_function(X, offset=offset)
+    gradient = (1 / (1 + np.exp(-eta)) - FLIPPED) @ np.column_stack([np.ones(40), X])
+    np.testing.assert_allclose(gradient, 0, atol=1e-7)
+
+
+@pytest.mark.filterwarnings("error")
+def test_large_coefficients_are_not_mistaken_for_infinite_ones():
+    """Nearly separated classes: large, finite, and equal to scikit-learn's."""
+    import sklearn.linear_model as sk
+
+    x = np.linspace(-1, 1, 200)[:, None]
+    y = (x[:, 0] > 0).astype(int)
+    y[[99, 100]] = [1, 0]
+    model = LogisticRegression(0.0).fit(x, y, sites=np.arange(200) % 3)
+    wanted = sk.LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-12).fit(x, y)
+    np.testing.assert_allclose(model.coef_, wanted.coef_, rtol=1e-6)
+    assert model.coef_[0, 0] > 30
+
+
+@pytest.mark.filterwarnings("error")
+def test_missing_values_become_the_mean_of_all_sites():
+    holes = changed(X, ([1, 7, 20], [0, 0, 2]), np.nan)
+    filled = np.where(np.isnan(holes), np.nanmean(holes, axis=0), holes)
+    model = ElasticNet(0.1, impute="mean").fit(holes, NUMBERS, sites=SITES)
+    wanted = ElasticNet(0.1).fit(filled, NUMBERS)
+    np.testing.assert_allclose(model.coef_, wanted.coef_, atol=1e-10)
+    np.testing.assert_allclose(model.predict(holes), wanted.predict(filled), atol=1e-9)
+
+
+def test_too_few_rounds_are_a_warning():
+    with pytest.warns(RuntimeWarning, match="1 of 1 alphas did not converge in 1 rounds"):
+        LogisticRegression(1e-4, max_iter=1).fit(X, FLIPPED)
+
+
+@pytest.mark.filterwarnings("error")
+def test_one_sample_per_site():
+    one = LogisticRegression(0.02).fit(X, FLIPPED, sites=np.arange(40))
+    pooled = LogisticRegression(0.02).fit(X, FLIPPED)
+    np.testing.assert_allclose(one.coef_, pooled.coef_, atol=1e-10)
+
+
+def test_a_boolean_table():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = LogisticRegression(0.01).fit(X > 0, FLIPPED > 0)
+    assert model.classes_.tolist() == [False, True]
+    assert np.isfinite(tables.standardised(model.coef_)).all()

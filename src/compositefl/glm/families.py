@@ -62,7 +62,7 @@ class Family:
         return np.zeros(len(y))
 
     def rounding(self, mean: float, square: float) -> float:
-        """The size of the numbers whose differences are first derivatives, given means of y, y^2."""
+        """Size of the numbers whose differences first derivatives are; from means of y and y^2."""
         return 1.0
 
     def start(self, mean: Any) -> Array | None:

@@ -88,8 +88,9 @@ def follow(tmp_path, script):
     return said, shown, run
 
 
-def test_any_number_of_server_restarts(tmp_path):
+def test_any_number_of_server_restarts(tmp_path, monkeypatch):
     """A server that comes back without the job ten times in a row, and the round is told right."""
+    monkeypatch.setattr(supervise, "IDLE", 0.0)
     script = [
         ([start(), advance(1), advance(2)], "aborted"),
         *([([start(2)], "forgotten")] * 10),

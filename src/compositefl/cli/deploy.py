@@ -41,19 +41,33 @@ def try_(
     folder: Annotated[
         Path | None, typer.Option(help="Keep everything in this folder.", metavar="DIR")
     ] = None,
-    sites: Annotated[int, typer.Option(help="Sites.", parser=whole, metavar="INT")] = 4,
-    rounds: Annotated[int, typer.Option(help="Rounds.", parser=whole, metavar="INT")] = 30,
+    sites: Annotated[
+        int | None, typer.Option(help="Sites; default 4.", parser=whole, metavar="INT")
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds; default 30.", parser=whole, metavar="INT")
+    ] = None,
     algorithm: Annotated[str, typer.Option(help="Algorithm.", metavar="NAME")] = "fednmap",
     seed: Annotated[int, typer.Option(help="Seed.", parser=seed_number, metavar="INT")] = 0,
+    federation: Annotated[
+        Path | None,
+        typer.Option(help="Your own federation, on invented data.", metavar="FILE"),
+    ] = None,
+    module: kits.Modules = None,
 ) -> int:
     """Rehearse: a server and sites as processes of this machine.
 
     The result stands next to the simulation's.
     """
     kits.flare()
+    from compositefl.cli import rehearsal_data
     from compositefl.cli.rehearsal import rehearse
 
-    return rehearse(folder, sites, rounds, algorithm, seed)
+    if federation is not None:
+        declared = rehearsal_data.own(federation, sites, rounds, module or ())
+        return rehearse(folder, declared, *rehearsal_data.invented(declared), module or ())
+    declared = rehearsal_data.declare(sites or 4, rounds or 30, algorithm, seed)
+    return rehearse(folder, declared, *rehearsal_data.digits(len(declared.sites)))
 
 
 def start(nodes: kits.Kits) -> int:

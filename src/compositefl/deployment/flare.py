@@ -25,6 +25,7 @@ from compositefl.deployment.federation import Federation
 from compositefl.deployment.flare_kits import forget, write_log_config
 from compositefl.deployment.flare_nodes import (
     Say,
+    launch_all,
     nvflare,
     running,
     start,
@@ -43,6 +44,7 @@ from compositefl.deployment.worker import Worker
 __all__ = [
     "Client",
     "Server",
+    "launch_all",
     "provision",
     "running",
     "start",

@@ -45,7 +45,7 @@ def start(kit: Path, say: Say = print, patience: float = 60.0) -> int:
 def start_all(kits: Iterable[Path], say: Say = print, patience: float = 60.0) -> list[int]:
     """Start nodes at the same time; returns the ids of their processes once all are up."""
     began, end = time.time(), time.monotonic() + patience
-    processes = {kit: _launch(kit, say) for kit in map(Path.resolve, kits)}
+    processes = launch_all(kits, say)
     for kit, process in processes.items():
         while not _writes(kit / "log.txt", began) and time.monotonic() < end:
             if process.poll() is not None:
@@ -54,6 +54,11 @@ def start_all(kits: Iterable[Path], say: Say = print, patience: float = 60.0) ->
                 )
             time.sleep(0.1)
     return [process.pid for process in processes.values()]
+
+
+def launch_all(kits: Iterable[Path], say: Say = print) -> "dict[Path, subprocess.Popen[bytes]]":
+    """Start nodes and do not wait for them."""
+    return {kit: _launch(kit, say) for kit in map(Path.resolve, kits)}
 
 
 def _launch(kit: Path, say: Say) -> "subprocess.Popen[bytes]":

@@ -22,7 +22,7 @@ from compositefl.deployment.trust import check_name
 FRUITLESS = 3  # jobs in a row that ended by themselves without a new round: a run is given up
 AWAY = 86400.0  # seconds that the server may be unreachable
 RESTARTED = "the server was restarted"
-IDLE = 4  # looks in a row at a server that has nothing to do, before a job counts as forgotten
+IDLE = 15.0  # seconds that a server has nothing to do before a job counts as forgotten
 Say = Callable[[str], None]
 Show = Callable[[Progress, list[dict[str, Any]]], None]
 WriteJob = Callable[[Federation, str, Path], Path]
@@ -225,7 +225,7 @@ def wait(
     A job that its server forgot in a restart is listed as running for ever: it is aborted when
     the server is at work on nothing.
     """
-    idle, away_since = 0, 0.0
+    idle_since, away_since = 0.0, 0.0
     while True:
         try:
             if feed is not None and feed.progress.stopped is None:
@@ -237,8 +237,8 @@ def wait(
             if state.startswith("FINISHED"):
                 return state
             busy = state != "RUNNING" or engine.system()[1]
-            idle = 0 if busy else idle + 1
-            if idle > IDLE:
+            idle_since = 0.0 if busy else idle_since or time.monotonic()
+            if idle_since and time.monotonic() - idle_since > IDLE:
                 with suppress(ConnectionError, CompositeFLError):  # it does not run
                     engine.abort(job)
                 return RESTARTED

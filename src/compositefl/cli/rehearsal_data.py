@@ -1,0 +1,150 @@
+"""What `compositefl deploy try` runs on: digits, or invented data for a federation of one's own."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import compositefl as cfl
+from compositefl.core.errors import CompositeFLError, require_integer
+from compositefl.data import Samples
+from compositefl.deployment import Federation
+
+SAMPLES, TESTS = 200, 40  # of a site with invented data
+DECLARATION = """name = "rehearsal"
+sites = {sites}
+rounds = {rounds}
+batch_size = 32
+seed = {seed}
+regularizer = "elastic-net:0.001,0.001"
+eval_every = {every}
+eval_gamma = 4.0
+
+[model]
+name = "mlp"
+input_shape = [64]
+classes = 10
+hidden = [32]
+
+[algorithm]
+name = "{algorithm}"
+{numbers}
+
+[network]
+round_timeout = 120.0
+"""
+NUMBERS: dict[str, Any] = {
+    "local_steps": 10,
+    "local_lr": 0.1,
+    "server_lr": 1.0,
+    "gamma": 4.0,
+    "composite": "server-prox",
+}
+
+
+def declare(sites: int, rounds: int, algorithm: str, seed: int) -> Federation:
+    """The federation: digits, a small network, an elastic net."""
+    require_integer(sites=sites, rounds=rounds)
+    cls = cfl.algorithms.ALGORITHMS.get(algorithm)
+    known = {f.name for f in dataclasses.fields(cls)} if cls is not None else set()  # type: ignore[arg-type]
+    numbers = "\n".join(f"{k} = {json.dumps(v)}" for k, v in NUMBERS.items() if k in known)
+    names = json.dumps([f"site-{i + 1}" for i in range(sites)])
+    text = DECLARATION.format(
+        sites=names,
+        rounds=rounds,
+        seed=seed,
+        every=max(1, rounds // 10),
+        algorithm=algorithm,
+        numbers=numbers,
+    )
+    return Federation.parse(text)
+
+
+def digits(sites: int) -> tuple[list[Samples], list[Samples | None]]:
+    """(training sets, test sets) of the sites: digits, sorted by label, as many for each."""
+    data = cfl.data.load("digits")
+    test = data.test
+    assert test is not None
+    clients = list(cfl.partition.by_label(data.train, sites))
+    size, tests = min(len(c.y) for c in clients), len(test.y) // sites
+    if not tests:
+        raise CompositeFLError(f"--sites {sites} must be at most {len(test.y)} on digits")
+    cut = [Samples(c.x[:size], c.y[:size]) for c in clients]
+    return cut, [
+        Samples(test.x[i * tests :][:tests], test.y[i * tests :][:tests]) for i in range(sites)
+    ]
+
+
+def own(path: Path, sites: int | None, rounds: int | None, modules: Sequence[str]) -> Federation:
+    """The federation of a file, with another number of sites and rounds where given."""
+    text = Federation.read(path).text
+    if sites is not None:
+        require_integer(sites=sites)
+        names = json.dumps([f"site-{i + 1}" for i in range(sites)])
+        text = re.sub(r"(?m)^sites\s*=\s*\[[^\]]*\]", f"sites = {names}", text, count=1)
+        text = re.sub(r"(?m)^minimum_sites\s*=.*$", "", text, count=1)
+    if rounds is not None:
+        require_integer(rounds=rounds)
+        text = re.sub(r"(?m)^rounds\s*=.*$", f"rounds = {rounds}", text, count=1)
+    federation = Federation.parse(text).trusting(modules).check()
+    if sites not in (None, len(federation.sites)) or rounds not in (None, federation.rounds):
+        raise CompositeFLError(f"{path}: --sites and --rounds cannot be put in; edit a copy of it")
+    return federation
+
+
+def invented(federation: Federation) -> tuple[list[Samples], list[Samples | None]]:
+    """(training sets, test sets) of random numbers with a rule in them, as the model wants them."""
+    data, model = federation.data, federation.make_model()
+    shape = (len(data.features),) if data else tuple(federation.model.get("input_shape", ()))
+    if not shape:
+        raise CompositeFLError(
+            "data can be invented where the federation has [data] or the model input_shape only"
+        )
+    rng = np.random.default_rng(federation.seed)
+    outputs = model.classes or 1
+    rule = rng.normal(size=(int(np.prod(shape)), outputs))
+    made: list[list[Any]] = [[], []]
+    for _ in federation.sites:
+        for part, size in zip(made, (max(SAMPLES, federation.batch_size or 0), TESTS), strict=True):
+            x = rng.normal(size=(size, *shape))
+            if data:
+                for i, name in enumerate(data.features):
+                    kind = data.kinds.get(name, "number")
+                    x[:, i] = {"number": x[:, i], "whole": np.round(3 * x[:, i])}.get(
+                        kind, x[:, i] > 0
+                    )
+            scores = x.reshape(size, -1) @ rule
+            y = scores.argmax(axis=1).astype(np.int32) if model.classes else scores[:, 0]
+            part.append(Samples(x, y))
+    return made[0], made[1]
+
+
+def write_site(
+    local: Path,
+    name: str,
+    federation: Federation,
+    train: Samples,
+    test: Samples | None,
+    modules: Sequence[str] = (),
+) -> None:
+    """The data and site.toml of one site."""
+    lines = [f'name = "{name}"', f'accept = ["{federation.hash}"]']
+    lines.append(f"modules = {json.dumps(list(modules))}")
+    for part, samples in (("train", train), ("test", test)):
+        if samples is None:
+            continue
+        if federation.data:
+            table = pd.DataFrame(samples.x, columns=list(federation.data.features))
+            words = federation.data.labels
+            table[federation.data.target] = [words[i] for i in samples.y] if words else samples.y
+            table.to_csv(local / f"{part}.csv", index=False)
+            lines += [f"[{part}]", f'file = "{part}.csv"']
+        else:
+            np.savez(local / f"{part}.npz", x=samples.x, y=samples.y)
+            lines += [f"[{part}]", f'file = "{part}.npz"', 'x = "x"', 'y = "y"']
+    (local / "site.toml").write_text("\n".join(lines) + "\n")

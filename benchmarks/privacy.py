@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import compositefl as cfl
-from compositefl.cli.rehearsal import write_site
+from compositefl.cli.rehearsal_data import write_site
 from compositefl.deployment import Coordinator, Federation, InProcess, Site, Worker
 
 DECLARATION = """name = "privacy"
@@ -44,7 +44,7 @@ def accuracy(algorithm: str, clip: float, noise: float) -> tuple[float, float]:
         for name, batch in zip(federation.sites, clients, strict=True):
             here = Path(folder) / name
             here.mkdir()
-            write_site(here, name, federation.hash, batch, data.test)
+            write_site(here, name, federation, batch, data.test)
             handlers[name] = Worker(Site.read(here / "site.toml"), here / "state").handle
         transport = InProcess(handlers)
         result = Coordinator(federation, transport, Path(folder) / "server", "run").run()

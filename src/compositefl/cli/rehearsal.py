@@ -43,7 +43,7 @@ def rehearse(
     try:
         with _shared_programs(root / "programs"):
             outcome = _deployed(federation, root, clients, parts, modules)
-            gap = _compare(outcome, federation, clients, parts)
+        gap = _compare(outcome, federation, clients, parts)
     finally:
         if folder is None:
             shutil.rmtree(root, ignore_errors=True)
@@ -58,9 +58,12 @@ def rehearse(
 
 @contextmanager
 def _shared_programs(folder: Path) -> Iterator[None]:
-    """Let all processes of the rehearsal share what one of them has compiled, however small."""
+    """Let all processes of the rehearsal share what one of them has compiled, however small.
+
+    In the user's cache of compiled programs, or in `folder` where that is turned off.
+    """
     settings = {
-        "jax_compilation_cache_dir": str(folder),
+        "jax_compilation_cache_dir": jax.config.jax_compilation_cache_dir or str(folder),  # type: ignore[attr-defined]
         "jax_persistent_cache_min_compile_time_secs": 0.0,
     }
     before = {name: getattr(jax.config, name) for name in settings}

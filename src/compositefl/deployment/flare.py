@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Collection, Iterable
@@ -53,6 +54,10 @@ __all__ = [
     "stop_all",
     "write_job",
 ]
+
+# A job's messages are bytes and arrays. Where PyTorch is installed, FLARE would load it in every
+# process of a job to be ready for tensors: seconds, and memory.
+sys.modules.setdefault("nvflare.app_opt.pt", None)  # type: ignore[arg-type]
 
 STATE = "compositefl"  # folder of a node that holds what must survive a job
 PROGRESS = "progress.jsonl"

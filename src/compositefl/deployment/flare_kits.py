@@ -18,6 +18,8 @@ LOG_BYTES, LOG_FILES = 10 * 2**20, 5  # of each log of a node, before the oldest
 # Lines of FLARE that frighten and mean nothing; docs/operating.md says when they come.
 HARMLESS = {
     "jax._src.xla_bridge": "WARNING",  # "Unable to initialize backend 'tpu'"
+    # "no app command func": `watch` asks a job that is still starting
+    "nvflare.private.fed.server.server_commands.AppCommandProcessor": "CRITICAL",
 }
 
 

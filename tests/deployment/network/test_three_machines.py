@@ -1,6 +1,7 @@
 """The tutorial of docs/deployment.md, typed on three machines: network namespaces of this one."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from safetensors.numpy import load_file
-from sklearn.datasets import load_breast_cancer
 
 import compositefl as cfl
 from compositefl.deployment import Federation
@@ -22,41 +22,10 @@ pytest.importorskip("pyarrow", reason="reads Parquet")
 
 MACHINES = {"coordinator": "10.77.0.1", "hospital-a": "10.77.0.2", "hospital-b": "10.77.0.3"}
 HOST = "coordinator.example.org"
-FEDERATION = """name = "tumours"
-sites = ["hospital-a", "hospital-b"]
-rounds = 15
-batch_size = 32
-seed = 0
-regularizer = "l1:0.01"
-unpenalized = ["*bias"]
-eval_every = 5
-minimum_sites = 2
-
-[data]
-features = {features}
-target = "benign"
-
-[model]
-name = "mlp"
-classes = 2
-hidden = [8]
-
-[algorithm]
-name = "fednmap"
-gamma = 1.0
-local_steps = 5
-local_lr = 0.1
-
-[network]
-round_timeout = 60.0
-"""
-SITE = """name = "{name}"
-accept = ["{accept}"]
-[train]
-file = "{train}"
-[test]
-file = "{test}"
-"""
+PAGE = (Path(__file__).parents[3] / "docs" / "deployment.md").read_text()
+TUTORIAL = PAGE.partition("## Three machines")[2].partition("## When something breaks")[0]
+FEDERATION, SITE = re.findall(r"```toml\n(.*?)```", TUTORIAL, flags=re.S)
+COMMANDS = re.findall(r"^    compositefl (deploy .*?)(?: +# (.*))?$", TUTORIAL, flags=re.M)
 
 
 def ip(*arguments):
@@ -124,61 +93,76 @@ def remove(names, resolver):
 
 
 def tables():
-    """(columns, {hospital: (train, test)}): 400 and 169 patients, features of deviation 1."""
-    bunch = load_breast_cancer()
-    x = (bunch.data - bunch.data.mean(axis=0)) / bunch.data.std(axis=0)
-    columns = [name.replace(" ", "_") for name in bunch.feature_names]
-    frame = pd.DataFrame(x, columns=columns).assign(benign=bunch.target)
-    parts = {"hospital-a": frame[:400], "hospital-b": frame[400:]}
-    return columns, {name: (part[:-50], part[-50:]) for name, part in parts.items()}
+    """{hospital: (train, test)}: 400 and 200 patients with a rule in them, columns by our names."""
+    rng = np.random.default_rng(0)
+    made = {}
+    for hospital, size in (("hospital-a", 400), ("hospital-b", 200)):
+        x = pd.DataFrame(rng.normal(size=(size, 2)), columns=["AGE_YEARS", "bmi"])
+        x["smoker"] = rng.integers(0, 2, size)
+        ill = x["AGE_YEARS"] + x["bmi"] + 2 * x["smoker"] > 1
+        x["readmitted"] = np.where(ill, "yes", "no")
+        made[hospital] = x[:-50], x[-50:]
+    return made
 
 
 @pytest.mark.full
 def test_the_tutorial_on_three_machines(machines, tmp_path):
-    centre = tmp_path / "coordinator"
-    columns, data = tables()
-    listed = str(columns).replace("'", '"')
-    (centre / "federation.toml").write_text(FEDERATION.replace("{features}", listed))
-    said = machines("coordinator", "deploy", "provision", "federation.toml", "--host", HOST)
-    digest = said.splitlines()[-1]
-    kits = next((centre / "federation" / "tumours").glob("prod_*"))
-    for hospital, (train, test) in data.items():  # one keeps Parquet files, the other CSV
-        shutil.move(kits / hospital, tmp_path / hospital / hospital)
-        write, ending = (
-            (pd.DataFrame.to_parquet, "parquet")
-            if hospital == "hospital-a"
-            else (pd.DataFrame.to_csv, "csv")
-        )
-        files = {}
-        for name, part in (("train", train), ("test", test)):
-            files[name] = tmp_path / hospital / f"{name}.{ending}"
-            order = part.columns if hospital == "hospital-a" else part.columns[::-1]
-            write(part[order], files[name], index=False)  # each has its own order of columns
-        declared = SITE.format(name=hospital, accept=digest, **files)
-        (tmp_path / hospital / hospital / "local" / "site.toml").write_text(declared)
-
-    nodes = {"coordinator": f"federation/tumours/{kits.name}/{HOST}"} | {h: h for h in data}
+    """Every command of the page, in its order, on the page's own files."""
+    centre, data, said = tmp_path / "coordinator", tables(), {}
+    (centre / "federation.toml").write_text(FEDERATION)
+    assert {where for _, where in COMMANDS} == {"", "coordinator", "each hospital"}
+    started = False
     try:
-        for machine, kit in nodes.items():
-            machines(machine, "deploy", "start", kit)
-        machines("coordinator", "deploy", "submit", "federation.toml", "--run", "first")
-        watched = machines("coordinator", "deploy", "watch", "--run", "first")
-        assert "15 rounds, stopped: rounds" in watched
-        told = machines("coordinator", "deploy", "result", "--run", "first")
-        assert "accuracy" in told and "model.safetensors" in told
+        for command, where in COMMANDS:
+            name = command.split()[1]
+            if name == "stop":
+                continue
+            started = started or name == "start"
+            for machine in data if where == "each hospital" else ["coordinator"]:
+                words = command.replace("hospital-a", machine).split()
+                said[name] = machines(machine, *words)
+            if name == "provision":
+                hand_out(centre, tmp_path, data, digest=said[name].splitlines()[-1])
     finally:
-        for machine, kit in nodes.items():
-            machines(machine, "deploy", "stop", kit)
+        for command, where in COMMANDS if started else ():
+            if " stop " in command:
+                for machine in data if where == "each hospital" else ["coordinator"]:
+                    machines(machine, *command.replace("hospital-a", machine).split())
+    assert "nothing was sent" in said["check"] and "AGE_YEARS" not in said["check"]
+    assert "running as process" in said["status"]
+    federation = Federation.read(centre / "federation.toml")
+    assert f"{federation.rounds} rounds, stopped: rounds" in said["watch"]
+    assert "accuracy" in said["result"] and "model.safetensors" in said["result"]
 
     outcome = centre / "federation" / "runs" / "first" / "result"
     history = pd.read_csv(outcome / "history.csv")
-    assert history["accuracy"].iloc[-1] > 0.9 and list(history["round"])[-1] == 15
+    assert history["accuracy"].iloc[-1] > 0.9
+    assert history["rounds_hospital-b"].iloc[-1] == federation.rounds
     samples = [
-        cfl.data.Samples(part[columns].to_numpy(np.float32), part["benign"].to_numpy(np.int32))
+        cfl.data.Samples(
+            part[["AGE_YEARS", "bmi", "smoker"]].to_numpy(np.float32),
+            (part["readmitted"] == "yes").to_numpy(np.int32),
+        )
         for part, _ in data.values()
     ]
-    federation = Federation.read(centre / "federation.toml")
     expected = named_arrays(simulate(federation, samples).params)
     network = load_file(outcome / "model.safetensors")
     assert network.keys() == expected.keys()
     assert max(np.abs(network[name] - expected[name]).max() for name in expected) < 1e-5
+
+
+def hand_out(centre, tmp_path, data, digest):
+    """Each hospital gets its kit and writes the page's site.toml; one has Parquet, the other CSV."""
+    kits = next((centre / "federation" / "readmission").glob("prod_*"))
+    for hospital, parts in data.items():
+        home = tmp_path / hospital
+        shutil.move(kits / hospital, home / hospital)
+        declared = SITE.replace("hospital-a", hospital).replace("/data/readmission", str(home))
+        declared = re.sub("<sha256sum .*?>", digest, declared)
+        for name, part in zip(("train", "test"), parts, strict=True):
+            if hospital == "hospital-a":
+                part.to_parquet(home / f"{name}.parquet", index=False)
+            else:  # and its own order of columns
+                part[part.columns[::-1]].to_csv(home / f"{name}.csv", index=False)
+                declared = declared.replace(f"{name}.parquet", f"{name}.csv")
+        (home / hospital / "local" / "site.toml").write_text(declared)

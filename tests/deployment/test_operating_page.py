@@ -9,8 +9,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "compositefl"
 PAGE = (ROOT / "docs" / "operating.md").read_text()
-# Files whose errors an operator meets. Those of federation.py, entries.py, trust.py and site.py name
-# an entry of a file and what is allowed; the page says so in one line.
+# Files whose errors an operator meets. Those of federation.py, entries.py, trust.py and site.py
+# name an entry of a file and what is allowed; the page says so in one line.
 OPERATED = (
     *("calls", "coordinator", "ledger", "messages", "store", "supervise", "transport", "worker"),
     *("columns", "flare", "flare_admin", "flare_kits", "flare_nodes", "../core/files"),

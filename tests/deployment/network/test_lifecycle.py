@@ -1,4 +1,4 @@
-"""Sites that come and go, with real processes: revoked, renewed, a new authority, a moved server."""
+"""Sites that come and go, with real processes: revoked, renewed, a new authority, a new server."""
 
 import time
 

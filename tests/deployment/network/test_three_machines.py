@@ -152,7 +152,7 @@ def test_the_tutorial_on_three_machines(machines, tmp_path):
 
 
 def hand_out(centre, tmp_path, data, digest):
-    """Each hospital gets its kit and writes the page's site.toml; one has Parquet, the other CSV."""
+    """Each hospital gets its kit and writes the page's site.toml; one has Parquet, one CSV."""
     kits = next((centre / "federation" / "readmission").glob("prod_*"))
     for hospital, parts in data.items():
         home = tmp_path / hospital

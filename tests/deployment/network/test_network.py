@@ -1,5 +1,6 @@
 """Real processes, mutual TLS, real faults. Each run ends where it should."""
 
+import json
 import os
 import signal
 import stat
@@ -11,6 +12,7 @@ pytest.importorskip("nvflare", reason="needs pip install 'compositefl[deploy]'")
 import psutil
 
 from tests.deployment.deployment_cases import OWN, centralised, gap, lasso_data, simulate, text
+from tests.deployment.test_deployment_door import knock, strangers, wait_for_lines
 
 full = pytest.mark.full
 EXACT = 1e-12
@@ -48,6 +50,17 @@ def test_what_provisioning_and_a_run_write_is_for_its_owner_alone(net):
     names = {path.name for path in written}
     assert {"cert.json", "client.key", "log.txt", "node.log", "server.state", "committed"} <= names
     assert not [str(p) for p in written if stat.S_IMODE(p.stat().st_mode) & 0o077]
+
+
+def test_strangers_are_noted_with_address_and_reason(net, tmp_path):
+    """No certificate, another authority, old TLS, no TLS: each leaves a line in the log."""
+    startup = net.nodes["localhost"] / "startup" / "fed_server.json"
+    port = int(json.loads(startup.read_text())["servers"][0]["service"]["target"].split(":")[1])
+    wanted = [
+        f"connection from 127.0.0.1:{knock(port, **how)} refused: {reason}"
+        for reason, how in strangers(tmp_path / "evil").items()
+    ]
+    wait_for_lines(net.nodes["localhost"] / "log.txt", wanted)
 
 
 @full

@@ -1,5 +1,6 @@
 """`compositefl deploy`: federations on a real network. The commands print what they run."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -152,6 +153,8 @@ def _show(outcome: Path) -> int:
 
     import pandas as pd
 
+    from compositefl.cli.runs import ENDED_BADLY
+
     config = json.loads((outcome / "config.json").read_text())
     print(f"{config['rounds_run']} rounds, stopped: {config['stopped']}")
     part = config.get("rounds_of_sites", {})
@@ -163,7 +166,10 @@ def _show(outcome: Path) -> int:
     if "epsilon" in config:
         print(f"privacy loss of a site: epsilon {config['epsilon']:.3g} at {config['delta']:g}")
     print(f"written to {outcome}: {', '.join(sorted(p.name for p in outcome.iterdir()))}")
-    return 0
+    if not config.get("ended_badly"):
+        return 0
+    print(f"WARNING: this model is no solution. {config['summary']}", file=sys.stderr)
+    return ENDED_BADLY
 
 
 COMMANDS: dict[str, Callable[..., int]] = {

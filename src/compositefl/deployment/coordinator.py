@@ -84,8 +84,10 @@ class Coordinator:
                 self._evaluate()
             while not reason:
                 reason = self._enough() or self._one_round()
-            self.report({"event": "stop", "reason": reason, "round": self.round})
-            return self.result(reason)
+            result = self.result(reason)
+            ended = {"ended": result.summary(), "bad": result.ended_badly}
+            self.report({"event": "stop", "reason": reason, "round": self.round, **ended})
+            return result
 
     def result(self, stopped: str) -> Result:
         """The outcome so far. The sites' private states stay with them."""

@@ -321,6 +321,9 @@ def _set_policy(kit: Path) -> None:
     resources["components"] = [
         part for part in resources["components"] if part["id"] != "site_log_streamer"
     ]
+    if (kit / "startup" / "fed_server.json").exists():  # it notes connections that are refused
+        door = {"id": "compositefl_door", "path": "compositefl.core.door.Door", "args": {}}
+        resources["components"].append(door)
     (local / "resources.json").write_text(json.dumps(resources, indent=2) + "\n")
     rights = json.loads((local / "authorization.json.default").read_text())
     lead = rights["permissions"]["lead"] | {"byoc": "none", "shell_commands": "none"}

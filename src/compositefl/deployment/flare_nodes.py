@@ -9,13 +9,11 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
 import psutil
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.files import PRIVATE, open_private, write_private
-from compositefl.deployment import flare_door
 
 Say = Callable[[str], None]
 
@@ -73,41 +71,19 @@ def _launch(kit: Path, say: Say) -> "subprocess.Popen[bytes]":
     command = ["bash", str(script), "--once"]
     say(f"$ {shlex.join(command)}")
     _turn(kit / "node.log")
-    with _output(kit) as output:
+    with open_private(kit / "node.log") as log:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
-            stdout=output,
+            stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env=environment() | (flare_door.TRACING if _is_server(kit) else {}),
+            env=environment(),
             umask=PRIVATE,
         )
     about = f"{process.pid} {psutil.Process(process.pid).create_time()}"
     write_private(kit / "node.pid", about.encode())
     return process
-
-
-def _is_server(kit: Path) -> bool:
-    return (kit / "startup" / "fed_server.json").exists()
-
-
-def _output(kit: Path) -> IO[bytes]:
-    """Where a node prints: node.log, of a server by way of its door, which notes refusals."""
-    log = open_private(kit / "node.log")
-    if not _is_server(kit):
-        return log
-    log.close()
-    door = subprocess.Popen(
-        [sys.executable, "-I", str(flare_door.__file__), str(kit)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,  # it ends when the last process of the node has ended
-        umask=PRIVATE,
-    )
-    assert door.stdin is not None
-    return door.stdin
 
 
 def _turn(log: Path, largest: int = 2**20) -> None:

@@ -93,7 +93,7 @@ def submit(
     """Start a run. Watch it with `watch`."""
     from compositefl.deployment import Federation, supervise
 
-    declared = Federation.read(federation).trusting(module or ()).check()
+    declared = Federation.read(federation).trusting(module or ()).for_run(run).check()
     with _admin(folder, run, declared.name) as (admin, _):
         record = supervise.RunFolder.create(folder, run, declared)
         job = supervise.submit(admin, record, declared, kits.flare().write_job, print)

@@ -46,7 +46,7 @@ class Coordinator:
         run: str,
         report: Report = lambda _: None,
     ):
-        self.federation = federation
+        self.federation = federation = federation.for_run(run)
         self.transport = transport
         self.path = folder / check_name("run", run) / "server.state"
         self.name = run

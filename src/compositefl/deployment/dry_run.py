@@ -48,7 +48,8 @@ def dry_run(site: Site, federation: Federation) -> DryRun:
             return answer
 
         transport = InProcess({site.name: handle})
-        server = Coordinator(federation, transport, Path(folder) / "server", "check")
+        run = "check-w0" if federation.path else "check"  # a path has a run for each weight
+        server = Coordinator(federation, transport, Path(folder) / "server", run)
         server.calls.join(0, [site.name])
         if server.roster.joined([site.name]):
             hello = found.answers["hello"][0].values

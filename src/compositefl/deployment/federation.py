@@ -21,12 +21,14 @@ from compositefl.core.errors import (
     unknown_name,
 )
 from compositefl.core.resolve import is_reference, require_kind
+from compositefl.deployment import penalty
 from compositefl.deployment.entries import DataTable, Limits, Network, Privacy, fill, words
+from compositefl.deployment.penalty import read_parts, read_path, weight_of
 from compositefl.deployment.privacy import epsilon
-from compositefl.deployment.trust import LIBRARY, accepts, check_name, own_class, own_factory
+from compositefl.deployment.trust import accepts, check_name, own_class, own_factory
 from compositefl.engine.hessian import check_hessian
 from compositefl.models import Model
-from compositefl.regularizers import ByName, Regularizer, Zero, parse
+from compositefl.regularizers import Regularizer
 
 NETWORK, LIMITS = Network(), Limits()
 
@@ -46,6 +48,8 @@ class Federation:
     algorithm: dict[str, Any]
     rounds: int
     regularizer: str = "zero"
+    regularizers: tuple[dict[str, Any], ...] = ()  # by patterns of names, instead
+    path: tuple[float, ...] = ()  # weights of the regulariser, a run each
     unpenalized: tuple[str, ...] = ()
     batch_size: int | None = None
     seed: int = 0
@@ -60,6 +64,7 @@ class Federation:
     data: DataTable | None = None  # None: arrays, such as images, not tables
     privacy: Privacy | None = None
     modules: tuple[str, ...] = ()  # of the node that reads it, never of the text
+    weight: float | None = None  # of the path, by the name of the run
 
     @classmethod
     def read(cls, path: str | Path) -> "Federation":
@@ -84,10 +89,17 @@ class Federation:
         for name in ("sites", "unpenalized"):
             if name in values:
                 values[name] = words(name, values[name])
+        for name, read in (("regularizers", read_parts), ("path", read_path)):
+            if name in values:
+                values[name] = read(values[name])
         for name, kind in TABLES.items():
             if name in values:
                 values[name] = fill(kind, name, values[name])
-        return fill(cls, "", values, text=text, modules=())
+        return fill(cls, "", values, text=text, modules=(), weight=None)
+
+    def for_run(self, run: str) -> "Federation":
+        """The federation at the weight that belongs to a run, where it has a path of weights."""
+        return dataclasses.replace(self, weight=weight_of(run, self.path))
 
     def trusting(self, modules: Collection[str]) -> "Federation":
         """The same federation where "module:name" may be of these modules."""
@@ -211,10 +223,10 @@ class Federation:
 
     def make_regularizer(self) -> Regularizer:
         """phi, without a weight on the unpenalized parameters."""
-        phi = parse(self.regularizer, (*LIBRARY, *self.modules))
-        if not self.unpenalized:
-            return phi
-        return ByName({**{pattern: Zero() for pattern in self.unpenalized}, "*": phi})
+        weight = self.path[0] if self.path and self.weight is None else self.weight
+        return penalty.make(
+            self.regularizer, self.regularizers, self.unpenalized, weight, self.modules
+        )
 
     def algorithm_class(self) -> type[Algorithm]:
         """The class that [algorithm] names."""

@@ -47,7 +47,8 @@ class Ledger:
         self.folder = private_folder(folder / FOLDER)
         self.path = self.folder / federation.hash
         self.federation, self.run, self.own = federation, run, own
-        self.runs = federation.limits.runs if own.runs is None else own.runs
+        agreed = federation.limits.runs * max(1, len(federation.path))
+        self.runs = agreed if own.runs is None else own.runs
         self.most = _budget(federation)
         if own.epsilon is not None and federation.privacy is None:
             raise CompositeFLError(

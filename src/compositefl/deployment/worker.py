@@ -83,6 +83,7 @@ class Session:
     def __init__(self, site: Site, federation: Federation, run: str, folder: Path):
         if site.name not in federation.sites:
             raise CompositeFLError(f"{site.name} is not a site of the federation")
+        federation = federation.for_run(run)
         self.name, self.run, self.hash = site.name, run, federation.hash
         self.ledger = Ledger(folder, federation, run, site.limits)  # before the data are read
         self.plan = Plan(federation)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from compositefl._jax_hook import configure_with_jax
 
 if TYPE_CHECKING:
-    from compositefl import algorithms, data, models, regularizers, theory
+    from compositefl import algorithms, data, export, models, regularizers, theory
     from compositefl.algorithms import *
     from compositefl.configuration import configure
     from compositefl.core.component import component, static
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from compositefl.core.vector import Vector
     from compositefl.data import partition
     from compositefl.engine import metrics
+    from compositefl.export.compression import compress
     from compositefl.problem import Problem, Stacked
     from compositefl.regularizers import *
     from compositefl.solve._minimize import minimize
@@ -92,8 +93,10 @@ __all__ = [
     "Vector",
     "Zero",
     "component",
+    "compress",
     "configure",
     "data",
+    "export",
     "metrics",
     "minimize",
     "models",
@@ -109,6 +112,7 @@ __all__ = [
 MODULES = {
     "algorithms": "algorithms",
     "data": "data",
+    "export": "export",
     "metrics": "engine.metrics",
     "models": "models",
     "partition": "data.partition",
@@ -123,6 +127,7 @@ PLACES = {  # of names that are neither modules nor in FAMILIES
     "Stacked": "problem",
     "Vector": "core.vector",
     "component": "core.component",
+    "compress": "export.compression",
     "configure": "configuration",
     "minimize": "solve._minimize",
     "path": "solve._sweep",

@@ -152,6 +152,19 @@ class Activation:
 
 
 @dataclasses.dataclass(frozen=True)
+class Select:
+    """Some of the inputs, in this order."""
+
+    indices: tuple[int, ...]
+
+    def init(self, key: jax.Array, shape: Shape) -> tuple[Any, Shape]:
+        return None, (len(self.indices),)
+
+    def apply(self, params: Any, x: jax.Array) -> jax.Array:
+        return x[:, np.array(self.indices)]
+
+
+@dataclasses.dataclass(frozen=True)
 class Network:
     """Layers one after the other. Parameters are named dense0, dense1, conv0, ...
 
@@ -167,7 +180,7 @@ class Network:
         """Parameters drawn from the key; one compiled program, and the same numbers everywhere."""
         params, shape = {}, self.input_shape
         keys = jax.random.split(key, len(self.layers))
-        for name, layer, layer_key in zip(self._names(), self.layers, keys, strict=True):
+        for name, layer, layer_key in zip(self.names(), self.layers, keys, strict=True):
             made, shape = layer.init(layer_key, shape)
             if name:
                 params[name] = made
@@ -188,11 +201,12 @@ class Network:
             )
         # An array of JAX: float64 data become float32 here, without a warning, not in the loss.
         out = jnp.reshape(jnp.asarray(x), (-1, *self.input_shape))
-        for name, layer in zip(self._names(), self.layers, strict=True):
+        for name, layer in zip(self.names(), self.layers, strict=True):
             out = layer.apply(params[name] if name else None, out)
         return out.reshape(leading if self.squeeze else (*leading, out.shape[-1]))
 
-    def _names(self) -> list[str | None]:
+    def names(self) -> list[str | None]:
+        """Of each layer the name of its parameters, None where it has none."""
         names: list[str | None] = []
         for at, layer in enumerate(self.layers):
             kind = getattr(layer, "kind", None)

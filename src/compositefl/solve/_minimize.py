@@ -118,6 +118,7 @@ def minimize(
         rounds=run.simulation.round,
         diverged=[int(r) + 1 for r in run.simulation.diverged],
         config=config | options.describe(),
+        loss=problem.loss,
     )
     if result.ending.needs_warning:
         warnings.warn(result.ending.sentence, ConvergenceWarning, stacklevel=2)

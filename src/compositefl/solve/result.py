@@ -35,6 +35,7 @@ class Result:
     rounds: int  # rounds run
     diverged: list[int]  # per trial the round that left the finite numbers, from 1; 0 for none
     config: dict[str, Any] = field(default_factory=dict)  # what was run, as plain values
+    loss: Any = None  # of the problem; it knows the network. None for a result from a folder
 
     def __repr__(self) -> str:
         return f"Result({self.summary()})"

@@ -6,14 +6,23 @@ prox, here for each array of the parameters; `cfl.Regularizer` says what else it
 Usage: python examples/own_loss_and_regularizer.py
 """
 
+# %%
+import sys
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from matplotlib.figure import Figure
 
 import compositefl as cfl
-from compositefl.core.component import component
+from compositefl.report.curves import describe, save
+from compositefl.report.style import COLOURS
+
+ROUNDS = 100 if "--small" in sys.argv else 300
+
+
+# %%
 
 
 def huber(w: Any, batch: Any) -> jax.Array:
@@ -23,7 +32,7 @@ def huber(w: Any, batch: Any) -> jax.Array:
     return jnp.mean(jnp.where(r < 1.0, r**2 / 2, r - 0.5))
 
 
-@component
+@cfl.component
 class NonNegativeL1(cfl.Regularizer):
     """weight * sum(x) for x >= 0, infinity elsewhere: the prox is max(z - t * weight, 0)."""
 
@@ -37,6 +46,7 @@ class NonNegativeL1(cfl.Regularizer):
         return jnp.maximum(z - t * self.weight, 0.0)
 
 
+# %%
 rng = np.random.default_rng(0)
 truth = np.array([2.0, 0.0, 1.0, 0.0, 0.0, 0.5, 0.0, 0.0])
 clients = []
@@ -45,12 +55,23 @@ for _ in range(8):
     y = x @ truth + 0.2 * rng.standard_t(1.5, 60)  # outliers
     clients.append((x, y))
 
+# %%
 problem = cfl.Problem(huber, np.zeros(truth.size), clients)
 algorithm = cfl.FedNMap(gamma=0.5, local_steps=5, local_lr=0.05)
 result = cfl.minimize(
-    problem, NonNegativeL1(0.05), algorithm, rounds=300, batch_size=20, progress=False
+    problem, NonNegativeL1(0.05), algorithm, rounds=ROUNDS, batch_size=20, progress=False
 )
 
+# %%
 print("true weights ", truth)
 print("found weights", np.round(result.params, 3))
 print(result.history[["round", "psi", "natural_residual_sq", "zeros"]].iloc[::10].to_string())
+figure = Figure(figsize=(6, 3.4), dpi=110, layout="constrained", facecolor="white")
+axis = figure.subplots()
+at = np.arange(truth.size)
+axis.bar(at, truth, 0.9, color="#dddddd", label="truth")
+axis.bar(at, result.params, 0.4, color=COLOURS[0], label="found")
+axis.legend(frameon=False, fontsize=9)
+describe(axis, "Weights that are sparse and not negative, despite outliers", "feature")
+save(figure, "own_loss_and_regularizer.png")
+print("wrote own_loss_and_regularizer.png")

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from compositefl.core.trees import tree_bytes
 
@@ -16,26 +15,26 @@ class Measured(NamedTuple):
 
     name: str
     bytes: int  # of its parameters
-    seconds: float  # for the batch, the median
+    seconds: float  # for the batch, the shortest of several times
 
 
 def measure(
     name: str, apply: Callable[[Any, Any], Any], params: Any, x: Any, repeats: int = 20
 ) -> Measured:
-    """The bytes of the parameters and the median time of apply(params, x), compiled."""
+    """The bytes of the parameters and the shortest time of apply(params, x), compiled."""
     compiled, x = jax.jit(apply), jnp.asarray(x)
     return Measured(name, tree_bytes(params), timed(lambda: compiled(params, x), repeats))
 
 
 def timed(call: Callable[[], Any], repeats: int = 20) -> float:
-    """The median of the seconds that a call takes, after one that does not count."""
+    """The shortest of the times that a call takes: others are of a busy machine."""
     jax.block_until_ready(call())
     taken = []
     for _ in range(repeats):
         began = time.perf_counter()
         jax.block_until_ready(call())
         taken.append(time.perf_counter() - began)
-    return float(np.median(taken))
+    return min(taken)
 
 
 def table(rows: Sequence[Measured]) -> Any:

@@ -58,6 +58,33 @@ def table(histories: Mapping[str, "pd.DataFrame"], *, title: str = "") -> "Table
     return out
 
 
+def latex(histories: Mapping[str, "pd.DataFrame"]) -> str:
+    """The table as LaTeX (package booktabs): means over the trials, and ± their deviation."""
+    ends = {k: h[h["round"] == h["round"].max()] for k, h in histories.items()}
+    columns = [c for c in COLUMNS if any(c.name in h for h in ends.values())]
+    lines = [
+        rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
+        r"\toprule",
+        " & ".join(["method", *(_in_latex(c.heading) for c in columns)]) + r" \\",
+        r"\midrule",
+    ]
+    for label, end in ends.items():
+        cells = [_in_latex(label)]
+        for c in columns:
+            text = _in_latex(c.show(float(end[c.name].mean()))) if c.name in end else "--"
+            if c.name in end and end["trial"].nunique() > 1:
+                text += rf" $\pm$ {_in_latex(c.show(float(end[c.name].std())))}"
+            cells.append(text)
+        lines.append(" & ".join(cells) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
+
+
+def _in_latex(words: str) -> str:
+    for sign in "&%#_{}$":
+        words = words.replace(sign, "\\" + sign)
+    return words.replace("²", "$^2$")
+
+
 def plot(
     histories: Mapping[str, "pd.DataFrame"],
     path: str | Path,
@@ -80,21 +107,21 @@ def plot(
     _panel(residual, histories, "round", "natural_residual_sq", log=True)
     _panel(psi, histories, "round", "psi")
     _panel(zeros, histories, "round", "zeros", scale=100.0)
-    _describe(residual, "Natural residual²" + at_gamma, "round")
-    _describe(psi, "Objective ψ = f + φ", "round")
-    _describe(zeros, "Parameters that are exactly zero, %", "round")
+    describe(residual, "Natural residual²" + at_gamma, "round")
+    describe(psi, "Objective ψ = f + φ", "round")
+    describe(zeros, "Parameters that are exactly zero, %", "round")
     if any("accuracy" in history for history in histories.values()):
         _panel(last, histories, "round", "accuracy", scale=100.0)
-        _describe(last, "Test accuracy, %", "round")
+        describe(last, "Test accuracy, %", "round")
     else:
         _panel(last, histories, "bytes_up", "natural_residual_sq", log=True)
-        _describe(last, "Natural residual²" + at_gamma, "MB sent by all clients")
+        describe(last, "Natural residual²" + at_gamma, "MB sent by all clients")
     psi.set_ylim(late_range(histories))
     _legend(figure, residual, title)
-    _save(figure, path)
+    save(figure, path)
 
 
-def _save(figure: Any, path: str | Path) -> None:
+def save(figure: Any, path: str | Path) -> None:
     """Write a PNG of 128 colours: looks the same and takes a third of the space."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
@@ -136,7 +163,7 @@ def _drawable(values: "pd.Series", log: bool) -> "pd.Series":
     return values.where(good & (values > 0) if log else good)
 
 
-def _describe(axes: Any, heading: str, below: str) -> None:
+def describe(axes: Any, heading: str, below: str) -> None:
     """Words and a quiet frame."""
     axes.set_title(heading, loc="left", fontsize=10.5, color=INK)
     axes.set_xlabel(below, fontsize=9, color=INK)

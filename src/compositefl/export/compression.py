@@ -20,7 +20,7 @@ from compositefl.core.errors import CompositeFLError
 from compositefl.core.trees import named_leaves
 from compositefl.export.measure import Measured, measure, table
 from compositefl.models import Model
-from compositefl.models.base import Loss, from_network, squared
+from compositefl.models.base import NetworkLoss, from_network, squared
 from compositefl.models.layers import (
     ACTIVATIONS,
     Activation,
@@ -90,7 +90,7 @@ def compress(result: Any, model: Model | None = None, *, trial: int | None = Non
     small = dict(zip((name for name in made.names() if name), kept, strict=True))
     loss: Any = model.loss
     # The Hessian that a linear model's loss knows is in all inputs.
-    kind: Any = type(loss) if inputs is None else Loss
+    kind: Any = type(loss) if inputs is None else NetworkLoss
     smaller = from_network(
         f"{model.name}, compressed",
         made,
@@ -117,7 +117,7 @@ def network_of(
     loss = loss.function if isinstance(loss, Coupled) else loss
     if loss is None:
         raise CompositeFLError(f"{who} needs model=, the model of these parameters")
-    if not isinstance(loss, Loss):
+    if not isinstance(loss, NetworkLoss):
         raise CompositeFLError(f"{who} knows the models of compositefl.models, not your own loss")
     if model is None:
         kind: Any = type(loss)
@@ -125,7 +125,7 @@ def network_of(
     return params, loss.network, model
 
 
-def _classes(loss: Loss) -> int | None:
+def _classes(loss: NetworkLoss) -> int | None:
     if loss.function is squared:
         return None
     last = loss.network.layers[-1]

@@ -7,7 +7,7 @@ install = echo "Installing $(2) into .venv (a few minutes the first time)"; \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	--editable "$(1)" > .venv/install.log 2>&1 || { cat .venv/install.log; exit 1; }
 
-.PHONY: demo test test-network test-full lint browser benchmark clean
+.PHONY: demo test test-network test-full lint browser docs benchmark clean
 
 demo: .venv/installed
 	@$(BIN)/compositefl demo --overwrite
@@ -41,6 +41,10 @@ browser: .venv/browser
 			echo "Not installed (.venv/browser.log): tests in a browser are skipped"; \
 	else echo "No chromium and chromedriver here: tests in a browser are skipped"; fi
 
+docs: .venv/installed-test
+	@$(BIN)/python examples/notebooks/make.py > /dev/null
+	@$(BIN)/python -m mkdocs build --strict --quiet && echo "open site/index.html"
+
 benchmark: .venv/installed
 	$(BIN)/python benchmarks/rounds.py
 
@@ -54,4 +58,4 @@ benchmark: .venv/installed
 	@touch $@
 
 clean:
-	rm -rf .venv build dist demo
+	rm -rf .venv build dist demo site

@@ -12,4 +12,3 @@ def on_page_markdown(markdown: str, **kwargs: Any) -> str:
     if page.startswith("reproduction/"):  # there one step up is still in docs/
         return re.sub(r"\[([^\]]+)\]\((?:\.\./){2,}[^)]*\)", r"\1", markdown)
     return OUTSIDE.sub(r"\1", markdown)
-

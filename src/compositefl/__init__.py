@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from compositefl.export.compression import compress
     from compositefl.problem import Problem, Stacked
     from compositefl.regularizers import *
+    from compositefl.report.tracking import track
     from compositefl.solve._minimize import minimize
     from compositefl.solve._sweep import path, sweep
     from compositefl.solve._tune import tune
@@ -105,6 +106,7 @@ __all__ = [
     "static",
     "sweep",
     "theory",
+    "track",
     "tune",
     "weight_max",
 ]
@@ -133,6 +135,7 @@ PLACES = {  # of names that are neither modules nor in FAMILIES
     "path": "solve._sweep",
     "static": "core.component",
     "sweep": "solve._sweep",
+    "track": "report.tracking",
     "tune": "solve._tune",
     "weight_max": "solve._weight_max",
 }

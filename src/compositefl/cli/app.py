@@ -36,6 +36,18 @@ Overwrite = Annotated[
     bool,
     typer.Option("--overwrite", help="Write into a folder that holds files."),
 ]
+Live = Annotated[
+    bool, typer.Option("--live", help="Serve a page with the curves on this machine meanwhile.")
+]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Send the history meanwhile: jsonl:FILE, tensorboard:DIR, mlflow:DIR, wandb:PROJECT. "
+        "Repeatable.",
+        metavar="KIND:WHERE",
+        show_default=False,
+    ),
+]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -115,13 +127,16 @@ def run(
     ] = None,
     out: Out = None,
     overwrite: Overwrite = False,
+    live: Live = False,
+    track: Track = None,
 ) -> int:
     """Solve one problem with one algorithm."""
     from compositefl.cli.runs import carry_out, make_plan
 
     plan = make_plan(settings, [algorithm] if algorithm else [], out, overwrite)
     (name,) = plan.algorithms
-    return carry_out(plan, f"compositefl run --algorithm {name}")[1]
+    command = f"compositefl run --algorithm {name}"
+    return carry_out(plan, command, live=live, track=track or ())[1]
 
 
 @app.command(cls=HelpByPanel)
@@ -134,13 +149,16 @@ def compare(
     ],
     out: Out = None,
     overwrite: Overwrite = False,
+    live: Live = False,
+    track: Track = None,
 ) -> int:
     """Solve one problem with several algorithms. Each takes the given numbers that it knows."""
     from compositefl.cli.runs import carry_out, make_plan
 
     names = split_names(algorithms)
     plan = make_plan(settings, names, out, overwrite)
-    return carry_out(plan, f"compositefl compare --algorithms {','.join(names)}")[1]
+    command = f"compositefl compare --algorithms {','.join(names)}"
+    return carry_out(plan, command, live=live, track=track or ())[1]
 
 
 @app.command(cls=HelpByPanel)

@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from compositefl.core.component import replace
 from compositefl.core.errors import CompositeFLError
 from compositefl.report import page
 from compositefl.report.curves import plot, table
+from compositefl.report.live import serve
 from compositefl.report.overview import data_of_clients, write_report
 from compositefl.solve._minimize import theory_steps
 from compositefl.solve.defaults import suits_newton
@@ -128,9 +130,18 @@ def _checkpoints(settings: Settings, names: Sequence[str]) -> list[Path]:
     return paths
 
 
-def carry_out(plan: Plan, command: str) -> tuple[dict[str, Result], int]:
-    """Run, write and tell; returns the results and the exit code."""
-    results, code = _run(plan)
+def carry_out(
+    plan: Plan, command: str, *, live: bool = False, track: Sequence[str] = ()
+) -> tuple[dict[str, Result], int]:
+    """Run, write and tell; returns the results and the exit code.
+
+    live: serve the page while it runs. track: where the history goes meanwhile.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(cfl.track(*track))
+        if live:
+            stack.enter_context(serve(plan.title, say))
+        results, code = _run(plan)
     quiet = plan.settings.quiet
     if not quiet:
         print_table(table(histories(plan, results)))

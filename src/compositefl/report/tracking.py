@@ -1,7 +1,7 @@
 """Rows of the history while a run goes on, to whoever listens: files and tracking tools.
 
-    with cfl.track("jsonl:run.jsonl", "tensorboard:logs"):
-        cfl.minimize(...)
+with cfl.track("jsonl:run.jsonl", "tensorboard:logs"):
+    cfl.minimize(...)
 """
 
 import json
@@ -81,7 +81,7 @@ class JsonLines:
 
     def __init__(self, file: str | Path) -> None:
         Path(file).parent.mkdir(parents=True, exist_ok=True)
-        self.out = open(file, "a", encoding="utf-8")
+        self.out = open(file, "a", encoding="utf-8")  # noqa: SIM115  (`close` closes it)
 
     def log(self, name: str, rows: Sequence[Row]) -> None:
         """Append the rows. JSON has no NaN and no infinity: null."""

@@ -21,6 +21,8 @@ from compositefl.algorithms.base import Algorithm, automatic
 from compositefl.engine.accounting import round_cost
 from compositefl.engine.stationarity import METRICS
 from compositefl.problem import Problem, RowClients, pieces
+from compositefl.report.notebook import NotebookBar, in_notebook
+from compositefl.report.tracking import tell
 from compositefl.simulation.loop import LoopSimulation
 from compositefl.simulation.memory import give_back
 from compositefl.simulation.rounds import Conditions
@@ -71,6 +73,7 @@ class Run:
             noisy = bool(options.noise(methods[0], clients))
             share = options.client_count(clients) / clients
             self.steering = Steering(self.simulation, methods, noisy, share)
+        self.name = type(methods[0]).__name__
         self._measured: tuple[int, Any] = (-1, None)  # the round of an evaluation, and its numbers
         self.cost = round_cost(algorithms[0], problem.start(options.dtype))
         self.history: list[dict[str, Any]] = []
@@ -100,9 +103,13 @@ class Run:
         with _progress_bar(self.options.progress) as bar, _interrupt() as interrupted:
             task = bar.add_task("", total=rounds, note="")
 
+            cell = NotebookBar(rounds) if self.options.progress and in_notebook() else None
+
             def show() -> None:
                 note = f"residual {self.residual():.2e}"
                 bar.update(task, completed=simulation.round, note=note)
+                if cell is not None:
+                    cell.update(simulation.round, self._residuals(), note)
 
             chunk, reason = 1, ""
             while not reason:
@@ -126,6 +133,11 @@ class Run:
         """Norm of the natural residual at the last evaluation, the largest over the runs."""
         last = self.history[-len(self.trials) :]
         return math.sqrt(max(row["natural_residual_sq"] for row in last))
+
+    def _residuals(self) -> list[float]:
+        """The norm of the natural residual of the first run at each evaluation."""
+        rows = self.history[:: len(self.trials)]
+        return [math.sqrt(row["natural_residual_sq"]) for row in rows]
 
     def _enough(self) -> str:
         """The reason to stop now, or nothing."""
@@ -192,6 +204,7 @@ class Run:
             if self.steering is not None:
                 row |= self.steering.numbers(run)
             self.history.append(row)
+        tell(self.name, self.history[-len(self.trials) :])
 
     def _save(self) -> None:
         if self.path is not None:

@@ -15,7 +15,7 @@ import pytest
 import compositefl as cfl
 
 ROOT = Path(__file__).parents[2]
-ROUNDS = 3
+ROUNDS = 2
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 # Their blocks are modules and tests of modules; these tests run them.

@@ -4,7 +4,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from compositefl.report.curves import final, plot, table
+from compositefl.report.curves import final, latex, plot, ratios, table
 from compositefl.report.style import COLOURS
 
 
@@ -76,3 +76,26 @@ def test_plot_of_extreme_values(tmp_path):
 def test_plot_of_thirty_methods(tmp_path):
     plot({f"Method{i}": history(scale=1 + i) for i in range(30)}, tmp_path / "p.png")
     assert (tmp_path / "p.png").stat().st_size < 150_000
+
+
+def test_ratios_are_to_fednmap_at_the_same_round():
+    runs = {"FedNMap": history(), "Other": history(scale=3.0), "Short": history(rounds=10)}
+    made = ratios(runs, "natural_residual_sq")
+    assert np.allclose(made["FedNMap"]["ratio"], 1) and np.allclose(made["Other"]["ratio"], 3)
+    assert list(made["Short"]["round"]) == list(range(0, 11, 2))
+
+
+@pytest.mark.parametrize("accuracy", [True, False])
+def test_a_comparison_with_fednmap_has_two_more_panels(accuracy, tmp_path):
+    runs = {"FedNMap": history(accuracy=accuracy), "ZA1": history(accuracy=accuracy, scale=2.0)}
+    plot(runs, tmp_path / "two.png")
+    plot({"A": runs["FedNMap"], "B": runs["ZA1"]}, tmp_path / "plain.png")
+    wide, narrow = (Image.open(tmp_path / name).width for name in ("two.png", "plain.png"))
+    assert wide == 1.5 * narrow
+
+
+def test_latex_has_the_numbers_of_the_table():
+    lines = latex({"A_1": history(), "B": history(accuracy=False)}).splitlines()
+    assert lines[2].startswith(r"method & psi & residual$^2$ & zeros & accuracy")
+    assert lines[4].startswith(r"A\_1 & 1.0524 $\pm$ 0.0047619") and r"50.0\%" in lines[4]
+    assert lines[5].split(" & ")[4] == "--"

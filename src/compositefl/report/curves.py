@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 MEGABYTE = 1e6
 INK = "#333333"
+REFERENCE = "FedNMap"  # of ratios, where it is among the methods
 
 
 class Column(NamedTuple):
@@ -96,29 +97,55 @@ def plot(
     """Draw the course of one or several runs into the PNG `path`.
 
     A line is the mean over the trials, a band their range. `gamma` is the prox parameter of the
-    natural residual, for the label of its axis. Where there is no test accuracy, the residual
-    over the bytes sent takes its place.
+    natural residual, for the label of its axis. Where FedNMap is among several methods, a panel
+    has the ratios to it: there one sees apart what lies on each other elsewhere.
     """
     from matplotlib.figure import Figure
 
     at_gamma = "" if gamma is None else f"  (γ = {gamma:g})"
-    figure = Figure(figsize=(9, 6.2), dpi=dpi, layout="constrained", facecolor="white")
-    (residual, psi), (zeros, last) = figure.subplots(2, 2)
+    compared = REFERENCE in histories and len(histories) > 1
+    columns = 3 if compared else 2
+    figure = Figure(figsize=(4.5 * columns, 6.2), dpi=dpi, layout="constrained", facecolor="white")
+    axes = figure.subplots(2, columns)
+    (residual, psi), (zeros, last) = axes[:, :2]
     _panel(residual, histories, "round", "natural_residual_sq", log=True)
     _panel(psi, histories, "round", "psi")
     _panel(zeros, histories, "round", "zeros", scale=100.0)
     describe(residual, "Natural residual²" + at_gamma, "round")
     describe(psi, "Objective ψ = f + φ", "round")
     describe(zeros, "Parameters that are exactly zero, %", "round")
-    if any("accuracy" in history for history in histories.values()):
+    by_bytes = [] if any("accuracy" in history for history in histories.values()) else [last]
+    if not by_bytes:
         _panel(last, histories, "round", "accuracy", scale=100.0)
         describe(last, "Test accuracy, %", "round")
-    else:
-        _panel(last, histories, "bytes_up", "natural_residual_sq", log=True)
-        describe(last, "Natural residual²" + at_gamma, "MB sent by all clients")
+    if compared:
+        ratio, other = axes[:, 2]
+        _panel(ratio, ratios(histories, "natural_residual_sq"), "round", "ratio", log=True)
+        describe(ratio, f"Natural residual², ratio to {REFERENCE}", "round")
+        if by_bytes:
+            _panel(other, ratios(histories, "psi"), "round", "ratio")
+            describe(other, f"ψ, ratio to {REFERENCE}", "round")
+        else:
+            by_bytes = [other]
+    for axis in by_bytes:
+        _panel(axis, histories, "bytes_up", "natural_residual_sq", log=True)
+        describe(axis, "Natural residual²" + at_gamma, "MB sent by all clients")
     psi.set_ylim(late_range(histories))
     _legend(figure, residual, title)
     save(figure, path)
+
+
+def ratios(histories: Mapping[str, "pd.DataFrame"], column: str) -> dict[str, "pd.DataFrame"]:
+    """Each history's mean over its trials, divided by the reference's at the same round."""
+    import pandas as pd
+
+    base = histories[REFERENCE].groupby("round")[column].mean()
+    out = {}
+    for label, history in histories.items():
+        mean = history.groupby("round")[column].mean()
+        ratio = (mean / base).dropna()
+        out[label] = pd.DataFrame({"round": ratio.index, "trial": 0, "ratio": ratio.to_numpy()})
+    return out
 
 
 def save(figure: Any, path: str | Path) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from compositefl.report.curves import late_range
+from compositefl.report.curves import REFERENCE, late_range
 from compositefl.report.sections import Section, chart
 from compositefl.report.style import styles
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 POINTS = 1000  # most points of a curve
-REFERENCE = "FedNMap"  # of ratios, where it is among the methods
 
 
 class Measure(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from compositefl.report import sections
-from compositefl.report.curves import INK, _describe, _save
+from compositefl.report.curves import INK, describe, save
 from compositefl.report.sections import Section
 from compositefl.report.style import COLOURS
 
@@ -48,7 +48,7 @@ def plot(fit: FitPath, path: str | Path, *, title: str = "", dpi: int = 110) -> 
     _lines(left, fit)
     _curve(right, fit)
     for axes, heading in ((left, fit.unit), (right, f"Cross-validation: {fit.score}")):
-        _describe(axes, f"{heading[0].upper()}{heading[1:]}\n", "alpha")
+        describe(axes, f"{heading[0].upper()}{heading[1:]}\n", "alpha")
         axes.set_xscale("log")
         axes.set_xlim(fit.alphas[0] * 1.1, fit.alphas[-1] / 1.1)
         _counts(axes, fit)
@@ -67,7 +67,7 @@ def plot(fit: FitPath, path: str | Path, *, title: str = "", dpi: int = 110) -> 
         )
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=12, color=INK)
-    _save(figure, path)
+    save(figure, path)
 
 
 def _lines(axes: Any, fit: FitPath) -> None:

@@ -3,6 +3,7 @@
 import os
 import stat
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -166,6 +167,19 @@ def test_two_live_jobs_of_one_run(tmp_path, unbroken):
     assert not local.failures() and gap(result.params, unbroken.params) == 0
     again = local.new_coordinator()  # the lock is free again
     assert again.run().rounds == ROUNDS
+
+
+def test_a_job_waits_for_one_whose_server_has_died(tmp_path):
+    """FLARE ends such a job within seconds; a new one must not be refused meanwhile."""
+    local = Local(tmp_path, text(rounds=ROUNDS))
+    late = local.new_coordinator()
+    late.patience = 30.0
+    thread = threading.Thread(target=local.coordinator.run)
+    thread.start()
+    while not (tmp_path / "server" / "run" / "lock").exists():
+        time.sleep(0.01)
+    assert late.run().rounds == ROUNDS
+    thread.join(30)
 
 
 def test_a_job_that_waited_goes_on_from_the_newest_state(tmp_path):

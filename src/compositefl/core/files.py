@@ -3,6 +3,7 @@
 import hashlib
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,16 +92,26 @@ def unseal(content: bytes, name: str, remedy: str) -> bytes:
 
 
 @contextmanager
-def only_one(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock in a file; refused while another holds it, in this or another process."""
+def only_one(path: Path, what: str, patience: float = 0.0) -> Iterator[None]:
+    """Hold the lock in a file; refused while another holds it, in this or another process.
+
+    patience: seconds to wait for the other to end.
+    """
     import fcntl  # not on every system, and only nodes of a network need it
 
+    end = time.monotonic() + patience
     with os.fdopen(_open(path, os.O_RDWR), "r+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = file.read().strip() or "unknown"
-            raise CompositeFLError(f"{what} is at work already, as process {holder}") from None
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() < end:
+                    time.sleep(0.2)
+                    continue
+                holder = file.read().strip() or "unknown"
+                message = f"{what} is at work already, as process {holder}"
+                raise CompositeFLError(message) from None
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()

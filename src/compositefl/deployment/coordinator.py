@@ -36,6 +36,7 @@ class Coordinator:
     """One run of a federation, from the checkpoint in `folder` where there is one.
 
     run: the name of the run; a new name is a new run. report: called with a dict for every event.
+    patience: seconds to wait for another job of the run, such as one whose server has just died.
     """
 
     def __init__(
@@ -45,12 +46,13 @@ class Coordinator:
         folder: Path,
         run: str,
         report: Report = lambda _: None,
+        patience: float = 0.0,
     ):
         self.federation = federation = federation.for_run(run)
         self.transport = transport
         self.path = folder / check_name("run", run) / "server.state"
         self.name = run
-        self.report = report
+        self.report, self.patience = report, patience
         self.plan = Plan(federation)
         self.minimum = federation.minimum
         with self.plan.precision():
@@ -75,7 +77,8 @@ class Coordinator:
 
     def run(self) -> Result:
         """Rounds until one of the reasons to stop; a run that stopped early can be resumed."""
-        with only_one(private_folder(self.path.parent) / "lock", f"the run {self.name}"):
+        lock = private_folder(self.path.parent) / "lock"
+        with only_one(lock, f"the run {self.name}", self.patience):
             self._restore()  # another job may have gone on since
             self.report({"event": "start", "round": self.round, "rounds": self.federation.rounds})
             self._save()

@@ -64,6 +64,7 @@ PROGRESS = "progress.jsonl"
 SERVER_FILE = "server.toml"  # in local/ of the server's kit: what it accepts
 FORWARD = "compositefl.progress"  # an administrator's question to a running job
 CHUNK = 2**18  # bytes of progress in one answer
+ORPHAN = 60.0  # seconds in which a job whose server has died ends
 STREAMED = 2**20  # bytes from which on a message is streamed
 ADMIN = "admin@coordinator.org"
 SERVER_ORG = "coordinator"
@@ -150,7 +151,7 @@ class Server:
                 there(stamped)
                 health(stamped)
 
-            Coordinator(federation, Calls(), folder, run, report).run().save(outcome)
+            Coordinator(federation, Calls(), folder, run, report, ORPHAN).run().save(outcome)
         except CompositeFLError as error:
             there({"event": "refused", "reason": str(error)})
             raise

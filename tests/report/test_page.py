@@ -153,6 +153,16 @@ def test_folders_of_a_deployment_show_who_took_part(tmp_path):
     assert "Share of 2 rounds: a 100%, b 50%" in "".join(s.body for s in made)
 
 
+def test_the_outcome_of_a_deployment_comes_with_a_page(tmp_path, capsys):
+    from compositefl.cli.deploy import _show
+
+    (tmp_path / "history.csv").write_text("\n")  # with noise nothing is evaluated
+    config = {"algorithm": "FedNMap(gamma=1)", "sites": ["a"], "rounds_run": 3, "stopped": "rounds"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert _show(tmp_path) == 0 and "report.html" in capsys.readouterr().out
+    assert (tmp_path / "report.html").stat().st_mode & 0o077 == 0
+
+
 def test_other_folders_are_refused(tmp_path):
     with pytest.raises(CompositeFLError, match=r"has no history\.csv"):
         folder_sections([tmp_path])

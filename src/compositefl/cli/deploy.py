@@ -154,6 +154,8 @@ def _show(outcome: Path) -> int:
     import pandas as pd
 
     from compositefl.cli.runs import ENDED_BADLY
+    from compositefl.report import page
+    from compositefl.report.overview import write_report
 
     config = json.loads((outcome / "config.json").read_text())
     print(f"{config['rounds_run']} rounds, stopped: {config['stopped']}")
@@ -165,6 +167,9 @@ def _show(outcome: Path) -> int:
         print(", ".join(f"{name} {last[name]:.6g}" for name in names if name in last))
     if "epsilon" in config:
         print(f"privacy loss of a site: epsilon {config['epsilon']:.3g} at {config['delta']:g}")
+    if page.available():
+        write_report([outcome], outcome / "report.html")
+        (outcome / "report.html").chmod(0o600)  # as the rest of the outcome
     print(f"written to {outcome}: {', '.join(sorted(p.name for p in outcome.iterdir()))}")
     if not config.get("ended_badly"):
         return 0

@@ -118,3 +118,57 @@ def test_status_of_a_node_that_does_not_run(folder, capsys):
     assert "certificates until" in told
     assert main(["deploy", "status", str(folder)]) == 2
     assert "is not a startup kit" in capsys.readouterr().err
+
+
+class Session:
+    """A session whose questions end with one error of FLARE."""
+
+    def __init__(self, error):
+        self.error, self.closed = error, False
+
+    def close(self):
+        self.closed = True
+
+    def __getattr__(self, name):
+        def fail(*given):
+            raise self.error("x")
+
+        return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "question", "expected"),
+    [
+        ("JobNotDone", "download", CompositeFLError),  # forgotten by a server that was restarted
+        ("JobNotFound", "download", CompositeFLError),
+        ("NoConnection", "download", ConnectionError),
+        ("SessionClosed", "system", ConnectionError),
+        ("InternalError", "system", ConnectionError),
+        ("ClientsStillRunning", "system", ConnectionError),
+        ("AuthorizationError", "submit", CompositeFLError),
+        ("JobNotFound", "state", "FINISHED:UNKNOWN"),
+        ("NoReply", "progress", ("", 7)),
+        ("InternalError", "progress", ("", 7)),
+    ],
+)
+def test_errors_of_flare_become_words(tmp_path, error, question, expected):
+    """Nothing of FLARE's own comes through; a lost session is closed and made anew."""
+    from nvflare.fuel.flare_api import api_spec
+
+    from compositefl.deployment.flare_admin import Admin
+
+    admin = Admin(tmp_path, lambda line: None)
+    session = admin._session = Session(getattr(api_spec, error))
+    given = {
+        "download": ("job", tmp_path),
+        "submit": (tmp_path,),
+        "state": ("job",),
+        "progress": ("job", 7),
+        "system": (),
+    }[question]
+    if isinstance(expected, type):
+        with pytest.raises(expected):
+            getattr(admin, question)(*given)
+        assert session.closed == (expected is ConnectionError)
+    else:
+        assert getattr(admin, question)(*given) == expected and not session.closed

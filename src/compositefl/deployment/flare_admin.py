@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from nvflare.fuel.flare_api.api_spec import (
-    AuthenticationError,
     AuthorizationError,
     InternalError,
     InvalidJobDefinition,
+    JobNotDone,
     JobNotFound,
     JobNotRunning,
     NoReply,
-    SessionClosed,
 )
 from nvflare.fuel.flare_api.flare_api import Session
 
@@ -33,16 +32,7 @@ from compositefl.deployment.flare_nodes import Say
 
 PATIENCE = 10.0  # seconds for a connection
 NOT_YET = (JobNotRunning, JobNotFound, NoReply, InternalError)  # a job that does not answer
-LOST = (  # after these a new session may help
-    ConnectionError,
-    SessionClosed,
-    AuthenticationError,
-    JobNotRunning,
-    NoReply,
-    InternalError,
-    RuntimeError,
-    OSError,
-)
+LOST = (OSError, RuntimeError)  # after these, and all of FLARE's own, a new session may help
 
 
 class Admin:
@@ -104,9 +94,15 @@ class Admin:
         self._told("job", "download", job, "-o", str(folder))
         shutil.rmtree(folder / job, ignore_errors=True)
         try:
-            left = Path(self._ask(lambda session: session.download_job_result(job, str(folder))))
+            left = Path(
+                self._ask(
+                    lambda session: session.download_job_result(job, str(folder)), (JobNotDone,)
+                )
+            )
         except JobNotFound:
             raise CompositeFLError(f"the server does not know the job {job}") from None
+        except JobNotDone:  # listed as running for ever, after a restart of its server
+            raise CompositeFLError(f"the job {job} has left no outcome") from None
         found = sorted(left.rglob(f"{STATE}/{PROGRESS}"))
         if not found:
             raise CompositeFLError(f"the job {job} has left no outcome")
@@ -147,7 +143,9 @@ class Admin:
             raise CompositeFLError(f"the server refuses: {error}") from error
         except (JobNotFound, *passing):
             raise
-        except LOST as error:
+        except Exception as error:
+            if not isinstance(error, LOST) and not type(error).__module__.startswith("nvflare"):
+                raise
             self.close()
             raise ConnectionError(str(error) or type(error).__name__) from error
 

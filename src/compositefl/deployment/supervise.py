@@ -149,7 +149,7 @@ def follow(
     while True:
         job = run.last_job()
         state = wait(engine, job, poll, feed, say, patience)
-        stopped = _outcome(engine, run, job, feed)
+        stopped = None if state == RESTARTED else _outcome(engine, run, job, feed)
         if stopped in FINAL:
             return run.outcome
         reason, progress = stopped or state, feed.progress

@@ -175,3 +175,25 @@ def test_shipped_code_is_refused(net):
     assert state == "FINISHED:FAILED_TO_RUN"
     assert "BYOC" in (net.nodes["localhost"] / "log.txt").read_text()
     assert not (net.nodes["localhost"] / net.flare.STATE / "shipped").exists()
+
+
+@full
+def test_what_there_is_of_a_run_that_goes_on(net, capsys):
+    """`result` during a run, numbers for a monitoring system, and the status of its server."""
+    from compositefl.cli import main
+
+    record = net.submit("asked", LONG)
+    net.wait_for_round(record, 3)
+    capsys.readouterr()
+    code = main(["deploy", "result", "--folder", str(net.root), "--run", "asked"])
+    told = capsys.readouterr().out
+    assert code == 1 and "the run asked goes on" in told and "of 400" in told
+    assert all(site in told for site in ("north", "east", "south", "west"))
+    outcome = net.follow(record)
+    assert outcome.config["rounds_of_sites"]["west"] == 400
+    server = net.nodes["localhost"]
+    numbers = (server / net.flare.STATE / "asked" / "metrics.prom").read_text()
+    assert 'compositefl_round{run="asked"} 400.0' in numbers
+    assert 'compositefl_site_in{run="asked",site="west"} 1.0' in numbers
+    assert main(["deploy", "status", str(server)]) == 0
+    assert "asked: round 400 of 400" in capsys.readouterr().out

@@ -113,6 +113,7 @@ __all__ = [
 
 MODULES = {
     "algorithms": "algorithms",
+    "cluster": "cluster",
     "data": "data",
     "export": "export",
     "metrics": "engine.metrics",

@@ -14,6 +14,7 @@ from pathlib import Path
 import jax
 from platformdirs import user_cache_dir
 
+from compositefl.cluster import join
 from compositefl.core.errors import CompositeFLError, require_integer, require_positive
 
 # Releases of jaxlib whose flags are known here: an unknown flag in XLA_FLAGS ends the process.
@@ -43,6 +44,9 @@ def configure(
     exchange: str | None = None,
     wait_limit: float | None = None,
     stall_limit: float | None = None,
+    coordinator: str | None = None,
+    processes: int | None = None,
+    process: int | None = None,
 ) -> None:
     """Change settings of this process; what is None stays.
 
@@ -52,7 +56,12 @@ def configure(
     wait_limit: seconds that a device waits for another before the run fails. With "xla" it must
         precede JAX's start.
     stall_limit: seconds without progress after which a run says so.
+    coordinator, processes, process: this process is one of several that run together: HOST:PORT of
+        the first one, how many there are, the number of this one from 0 (docs/clusters.md). Before
+        JAX starts.
     """
+    if coordinator is not None or processes is not None or process is not None:
+        join(coordinator, processes, process)
     if devices is not None:
         require_integer(devices=devices)
         try:

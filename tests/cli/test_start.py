@@ -49,6 +49,17 @@ def test_whoever_loads_jax_gets_the_settings(imports):
     assert done.stdout == "3\n", done.stderr
 
 
+def test_names_for_a_run_load_no_table_and_no_optimiser():
+    names = "cfl.minimize, cfl.sweep, cfl.Problem, cfl.FedNMap, cfl.Mime, cfl.L1, cfl.models"
+    late = ("pandas", "optax", "matplotlib", "sklearn")
+    code = (
+        f"import sys, compositefl as cfl; {names}; "
+        f"print([name for name in {late} if name in sys.modules])"
+    )
+    done = python(code)
+    assert done.stdout == "[]\n", done.stderr
+
+
 def test_a_star_gives_the_curated_names():
     names = {}
     exec("from compositefl import *", names)

@@ -1,5 +1,7 @@
 """PyTorch modules: the trajectory of the same network in JAX, and what is refused."""
 
+import re
+
 import jax
 import numpy as np
 import pytest
@@ -104,6 +106,22 @@ def test_batch_normalisation(digits):
     for name, buffer in module.named_buffers():
         assert torch.equal(buffer, before[name])
     assert not cfl.models.from_torch(module.eval()).coupled
+
+
+@pytest.mark.parametrize(
+    "layers, why",
+    [
+        ((nn.Linear(64, 10),), ""),
+        ((nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 10)), "running_mean|in-place|inplace"),
+        ((nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 2, 8), nn.Flatten()), "Conv2d"),
+    ],
+    ids=["linear", "batch normalisation", "convolution"],
+)
+def test_clients_side_by_side_where_the_module_allows_it(digits, layers, why):
+    model = cfl.models.from_torch(nn.Sequential(*layers), loss=lambda out, y: out.sum(1) * y)
+    params = model.init(None)
+    found = model.loss.side_by_side(params, digits[0][0])
+    assert re.search(why, found) if why else found == ""
 
 
 def test_regression_with_a_loss_of_ones_own(lasso_problem):

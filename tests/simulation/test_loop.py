@@ -36,6 +36,21 @@ class Outside(External):
         return jax.tree.map(np.asarray, self.both(params, batch))
 
 
+class SideBySide(Outside):
+    """A loss outside JAX that computes several clients at once."""
+
+    def __init__(self, loss):
+        super().__init__(loss)
+        self.all, self.calls = jax.jit(jax.vmap(jax.value_and_grad(loss))), 0
+
+    def side_by_side(self, params, batch):
+        return ""
+
+    def values_and_gradients(self, params, batch):
+        self.calls += 1
+        return jax.tree.map(np.asarray, self.all(params, batch))
+
+
 @pytest.fixture(scope="module")
 def lasso_outside(lasso_problem):
     return cfl.Problem(Outside(squared_loss), lasso_problem.params, lasso_problem.clients)
@@ -91,6 +106,21 @@ def test_every_method(lasso_problem, lasso_outside, name):
 )
 def test_conditions_and_trials(lasso_problem, lasso_outside, options):
     assert_same(*both(lasso_problem, lasso_outside, FEDNMAP, **options))
+
+
+@pytest.mark.parametrize("name", ["fednmap", "scaffold", "mime-momentum", "fedavg"])
+@pytest.mark.parametrize("options", [{}, {"participation": 3, "dropout": 0.3}], ids=str)
+def test_clients_side_by_side(lasso_problem, name, options):
+    loss = SideBySide(squared_loss)
+    outside = cfl.Problem(loss, lasso_problem.params, lasso_problem.clients)
+    assert_same(*both(lasso_problem, outside, METHODS[name], **options))
+    points = 2 if name.startswith("mime") else 1  # in a local step
+    assert loss.calls == 6 * METHODS[name].local_steps * points  # all clients in one call
+
+
+def test_clients_one_after_the_other_are_told(lasso_problem, lasso_outside):
+    with pytest.warns(RuntimeWarning, match="one after the other .* one client at a time"):
+        both(lasso_problem, lasso_outside, FEDNMAP, rounds=1)
 
 
 def test_drawing_with_replacement(lasso_problem, lasso_outside):

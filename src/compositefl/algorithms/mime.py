@@ -1,9 +1,7 @@
 """Mime and MimeLite: centralised optimisers on clients (Karimireddy et al. 2020)."""
 
 from dataclasses import KW_ONLY
-from typing import Any, NamedTuple
-
-import optax
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compositefl.algorithms.base import SmoothAlgorithm
 from compositefl.core.component import component, static
@@ -11,6 +9,9 @@ from compositefl.core.errors import unknown_name
 from compositefl.core.trees import tree_bytes
 from compositefl.core.types import ClientState, Number
 from compositefl.core.vector import Vector
+
+if TYPE_CHECKING:
+    import optax
 
 
 class State(NamedTuple):
@@ -64,8 +65,10 @@ class Mime(SmoothAlgorithm):
             raise unknown_name("optimizer", self.optimizer, ("sgd", "momentum", "adam"))
 
     @property
-    def base(self) -> optax.GradientTransformation:
+    def base(self) -> "optax.GradientTransformation":
         """The base optimiser: `update` is (U, V) at once."""
+        import optax  # here: it takes as long to load as all methods
+
         if self.optimizer == "momentum":
             return optax.ema(self.beta1, debias=False)
         if self.optimizer == "adam":

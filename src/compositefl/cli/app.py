@@ -1,6 +1,7 @@
 """The commands. They import what they need when they run."""
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +13,7 @@ from compositefl.cli.deploy import register
 from compositefl.cli.help import HelpByPanel, QuickGroup
 from compositefl.cli.settings import Settings, seed_number, whole, with_settings
 from compositefl.cli.wording import as_options, say
-from compositefl.core.errors import CompositeFLError, unknown_name
+from compositefl.core.errors import CompositeFLError, ProcessLost, unknown_name
 
 WRONG_INPUT, FAILED, INTERRUPTED = 2, 1, 130  # exit codes
 UsageError: Any = typer.BadParameter.__bases__[0]  # Typer's name for it depends on its version
@@ -79,6 +80,9 @@ def guarded(command: Callable[..., int]) -> Callable[..., int]:
     def run(*args: Any, **kwargs: Any) -> int:
         try:
             return command(*args, **kwargs)
+        except ProcessLost as error:
+            say(f"error: {as_options(error)}")
+            os._exit(FAILED)  # an orderly end would wait for the process that is gone
         except CompositeFLError as error:
             say(f"error: {as_options(error, getattr(command, 'declared', Settings))}")
             return WRONG_INPUT
@@ -131,8 +135,9 @@ def run(
     track: Track = None,
 ) -> int:
     """Solve one problem with one algorithm."""
-    from compositefl.cli.runs import carry_out, make_plan
+    from compositefl.cli.runs import carry_out, join, make_plan
 
+    settings, out = join(settings, out)
     plan = make_plan(settings, [algorithm] if algorithm else [], out, overwrite)
     (name,) = plan.algorithms
     command = f"compositefl run --algorithm {name}"
@@ -153,9 +158,10 @@ def compare(
     track: Track = None,
 ) -> int:
     """Solve one problem with several algorithms. Each takes the given numbers that it knows."""
-    from compositefl.cli.runs import carry_out, make_plan
+    from compositefl.cli.runs import carry_out, join, make_plan
 
     names = split_names(algorithms)
+    settings, out = join(settings, out)
     plan = make_plan(settings, names, out, overwrite)
     command = f"compositefl compare --algorithms {','.join(names)}"
     return carry_out(plan, command, live=live, track=track or ())[1]

@@ -1,5 +1,6 @@
 """From settings to results on disk: plan, run, write."""
 
+import dataclasses
 import json
 import shlex
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from rich.table import Table
 from safetensors.numpy import save
 
 import compositefl as cfl
+from compositefl import cluster
 from compositefl.algorithms import Algorithm
 from compositefl.cli.folder import MARK, check_folder, check_writable, fill_folder
 from compositefl.cli.methods import build_all, check, common_gamma, given_numbers
@@ -57,6 +59,14 @@ class Plan:
     out: Path | None
     title: str  # of the plot
     source: Source
+
+
+def join(settings: Settings, out: Path | None) -> tuple[Settings, Path | None]:
+    """Join the other processes of the run, if there are any; the first one writes and tells."""
+    cluster.join(settings.coordinator, settings.processes, settings.process)
+    if cluster.is_first():
+        return settings, out
+    return dataclasses.replace(settings, quiet=True), None
 
 
 def make_plan(

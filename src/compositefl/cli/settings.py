@@ -12,7 +12,8 @@ from compositefl.solve.options import OptionField, options_fields
 LARGEST_SEED = 2**32 - 1
 OTHER_NAMES = {"extra": "--set"}  # of fields whose option has another name
 # They say where a run goes, not what it is.
-NOT_REPEATED = ("checkpoint", "resume", "quiet", "devices", "client_block")
+PROCESSES = ("coordinator", "processes", "process")
+NOT_REPEATED = ("checkpoint", "resume", "quiet", "devices", "client_block", *PROCESSES)
 
 # Hyper-parameters with an option of their own; any other is reached by --set.
 COMMON = ("gamma", "local_steps", "local_lr", "server_lr", "lr", "composite")
@@ -238,6 +239,11 @@ class Settings(RunSettings):
     ] = None
 
     trials: Annotated[int, _whole(RUN, "Independent runs side by side; default 1.")] = 1
+    coordinator: Annotated[
+        str | None, _text(RUN, "Of several processes: where the first one listens.", "HOST:PORT")
+    ] = None
+    processes: Annotated[int | None, _whole(RUN, "How many processes run together.")] = None
+    process: Annotated[int | None, _whole(RUN, "The number of this process, from 0.")] = None
     quiet: Annotated[bool, _option(RUN, "Print errors and warnings only.", "--quiet")] = False
 
     def arguments(self) -> list[str]:

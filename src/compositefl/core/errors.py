@@ -22,6 +22,10 @@ class CompositeFLError(ValueError):
         self.value = value
 
 
+class ProcessLost(CompositeFLError):
+    """Another process of a run of several has gone; nothing more can be computed here."""
+
+
 class ConvergenceWarning(RuntimeWarning):
     """A run that ended without a solution, or is likely to; the message says what was seen."""
 

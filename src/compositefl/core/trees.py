@@ -24,7 +24,7 @@ def tree_bytes(tree: PyTree) -> int:
 def floats_to(dtype: DType, values: Array) -> np.ndarray:
     """A NumPy array with its floating-point numbers in the type of a run; others stay."""
     array: np.ndarray = np.asarray(values)
-    return array.astype(dtype) if np.issubdtype(array.dtype, np.floating) else array
+    return array.astype(dtype, copy=False) if np.issubdtype(array.dtype, np.floating) else array
 
 
 def as_numbers(dtype: DType, *values: Any) -> np.ndarray:

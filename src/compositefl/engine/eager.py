@@ -6,7 +6,7 @@ of a network share what is here.
 """
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -117,6 +117,66 @@ def client_round(
     return upload, new, l
 
 
+class SideBySideOracle(NamedTuple):
+    """Minibatch gradients of several clients in one round; points have the client in front."""
+
+    loss: External | Coupled
+    batch_size: int
+    key: jax.Array  # of the round's minibatches
+    clients: np.ndarray
+    samples: Sequence[Any]  # of each client, numpy arrays
+
+    def __call__(self, points: Vector, step: int) -> tuple[Any, Vector]:
+        """Losses and gradients for a local step, each client's of its own minibatch."""
+        sizes = np.array([len(jax.tree.leaves(own)[0]) for own in self.samples], np.int32)
+        draws = _minibatches(self.key, self.clients, np.int32(step), self.batch_size, sizes)
+        cut = map(take, self.samples, np.asarray(draws))
+        batch = jax.tree.map(lambda *leaves: np.stack(leaves), *cut)
+        values, gradients = external(self.loss).values_and_gradients(points.tree, batch)
+        return values, Vector(gradients)
+
+
+def client_rounds(
+    algorithm: Algorithm,
+    oracle: SideBySideOracle,
+    steps: int,
+    message: Broadcast,
+    states: ClientState,
+    extras: Sequence[dict[str, Any]],
+) -> tuple[Any, Any]:
+    """(uploads, new private states) of several clients that take the same steps side by side."""
+    stacked = jax.tree.map(lambda *a: jnp.stack(a), *extras)
+    local, points = _begin_all(algorithm, message, oracle.clients, states, stacked)
+    for l in range(steps):
+        answers = gradients_at(algorithm, oracle, points, l)
+        local, points = _step_all(algorithm, local, answers, np.int32(l))
+    return _finish_all(algorithm, local, np.int32(steps))
+
+
+@jax.jit
+def _begin_all(
+    algorithm: Algorithm, message: Broadcast, numbers: Any, states: ClientState, extras: Any
+) -> Any:
+    """`_begin` of several clients. There may be neither states nor extras, hence the numbers."""
+
+    def one(_: Any, state: Any, extras: Any) -> Any:
+        return _begin(algorithm, message, state, extras)
+
+    return jax.vmap(one)(numbers, states, extras)
+
+
+@jax.jit
+def _step_all(algorithm: Algorithm, local: LocalState, answers: Any, l: Number) -> Any:
+    """`_step` of several clients."""
+    return jax.vmap(lambda local, answers: _step(algorithm, local, answers, l))(local, answers)
+
+
+@jax.jit
+def _finish_all(algorithm: Algorithm, local: LocalState, steps: Number) -> Any:
+    """`_finish` of several clients."""
+    return jax.vmap(lambda local: algorithm.finish(local, steps))(local)
+
+
 def _compiled(name: str) -> Callable[..., Any]:
     """A method of an algorithm, compiled once for each class and shape."""
     return jax.jit(lambda algorithm, *arguments: getattr(algorithm, name)(*arguments))
@@ -152,3 +212,4 @@ update, model = _compiled("update"), _compiled("model")
 rescale = _compiled("rescale")
 normal_map_point = _compiled("normal_map_point")
 _minibatch = jax.jit(minibatch, static_argnums=3)
+_minibatches = jax.jit(jax.vmap(minibatch, in_axes=(None, 0, None, None, 0)), static_argnums=3)

@@ -1,12 +1,17 @@
 """Clients' samples as arrays that an engine can put on a device."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import numpy as np
 
+from compositefl.core.trees import floats_to
 from compositefl.core.types import Batch, DType
-from compositefl.problem import Problem, RowClients
+from compositefl.problem import Problem, RowClients, Stacked
+
+ALIGNMENT = 64  # bytes: JAX takes over memory that begins at a multiple of it
+PIECE = 2**16  # samples copied at once
 
 
 def gather(
@@ -21,7 +26,9 @@ def gather(
     if isinstance(problem.clients, RowClients):
         rows = problem.clients.rows(np.asarray(clients, int))
         for target, leaf in zip(out, jax.tree.leaves(problem.clients.data), strict=True):
-            target[: len(rows)] = leaf[rows]
+            for first in range(0, len(rows), PIECE):  # a copy of all at once would be a second one
+                some = rows[first : first + PIECE]
+                target[first : first + len(some)] = leaf[some]
         return jax.tree.unflatten(structure, out)
     at = 0
     for client in clients:
@@ -32,9 +39,26 @@ def gather(
     return jax.tree.unflatten(structure, out)
 
 
+def all_samples(problem: Problem, dtype: DType) -> Batch:
+    """The samples of all clients in their order; what lies so already is not copied."""
+    clients = problem.clients
+    if not isinstance(clients, Stacked):
+        return gather(problem, np.arange(len(clients)), int(problem.sizes.sum()), dtype)
+    return jax.tree.map(partial(floats_to, dtype), clients.data)
+
+
+def aligned(array: np.ndarray) -> np.ndarray:
+    """The array, or a copy of it, at an address that lets JAX take its memory over."""
+    if array.ctypes.data % ALIGNMENT == 0 and array.flags.c_contiguous:
+        return array
+    out = _aligned_zeros(array.shape, array.dtype)
+    out[...] = array
+    return out
+
+
 def _aligned_zeros(shape: tuple[int, ...], dtype: DType) -> np.ndarray:
     """Zeros at an address that lets JAX take the memory over instead of copying it."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    memory = np.zeros(size + 64, np.uint8)
-    skip = -memory.ctypes.data % 64
+    memory = np.zeros(size + ALIGNMENT, np.uint8)
+    skip = -memory.ctypes.data % ALIGNMENT
     return memory[skip : skip + size].view(dtype).reshape(shape)

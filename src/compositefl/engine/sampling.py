@@ -40,6 +40,7 @@ def round_key(key: jax.Array, stream: Stream, round_: Any) -> jax.Array:
     return jax.random.fold_in(jax.random.fold_in(key, int(stream)), round_)
 
 
+@jax.jit  # traced once, not at every call: half of the time to trace a round
 def threefry(k0: Any, k1: Any, x0: Any, x1: Any) -> tuple[jax.Array, jax.Array]:
     """The Threefry-2x32 block cipher (Salmon et al. 2011) on uint32 words, 20 rounds.
 
@@ -84,19 +85,23 @@ def permuted(key: jax.Array, size: int, at: jax.Array) -> jax.Array:
     a = math.isqrt(size - 1) + 1
     b = -(-size // a)
 
-    def once(x: jax.Array) -> jax.Array:
-        left, right = x // b, x % b
-        for number in range(FEISTEL_ROUNDS):
-            shift, _ = threefry(k0, k1, right, jnp.uint32(2 * number))
-            left = (left + shift % a) % a
-            shift, _ = threefry(k0, k1, left, jnp.uint32(2 * number + 1))
-            right = (right + shift % b) % b
-        return left * b + right
+    def pair(number: Any, halves: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        left, right = halves
+        shift, _ = threefry(k0, k1, right, jnp.uint32(2 * number))
+        left = (left + shift % a) % a
+        shift, _ = threefry(k0, k1, left, jnp.uint32(2 * number + 1))
+        return left, (right + shift % b) % b
 
-    start = once(at.astype(jnp.uint32))
-    inside = lax.while_loop(
-        lambda x: jnp.any(x >= size), lambda x: jnp.where(x >= size, once(x), x), start
-    )
+    def once(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        x, outside = state
+        # A loop: written out, eight ciphers take longer to compile than all else in a round.
+        left, right = lax.fori_loop(0, FEISTEL_ROUNDS, pair, (x // b, x % b))
+        x = jnp.where(outside, left * b + right, x)
+        return x, x >= size
+
+    start = at.astype(jnp.uint32)
+    everywhere = jnp.ones(start.shape, bool)
+    inside, _ = lax.while_loop(lambda state: jnp.any(state[1]), once, (start, everywhere))
     return inside.astype(jnp.int32)
 
 

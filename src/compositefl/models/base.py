@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from compositefl.core.arrays import as_arrays
 from compositefl.core.errors import CompositeFLError
@@ -34,7 +33,11 @@ def sigmoid_squared(logits: jax.Array, y: jax.Array) -> jax.Array:
     return 0.5 * jnp.sum(jnp.square(jax.nn.sigmoid(logits) - wanted), axis=-1)
 
 
-cross_entropy = optax.softmax_cross_entropy_with_integer_labels
+def cross_entropy(logits: jax.Array, y: jax.Array) -> jax.Array:
+    """-ln softmax(logits)_y."""
+    import optax  # here: loading it takes a third of a second
+
+    return optax.softmax_cross_entropy_with_integer_labels(logits, y)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -94,11 +94,16 @@ class Apply:
 
     def loaded(self, params: Params) -> "Copy":
         """A copy of the module with these parameters."""
+        found = self.typed(params)
+        found.load(params)
+        return found
+
+    def typed(self, params: Params) -> "Copy":
+        """The copy of the module in the precision of these parameters."""
         dtype = torch.tensor(np.empty(0, next(iter(params.values())).dtype)).dtype
         first = next(iter(self.copies.values()))
         if dtype not in self.copies:
             self.copies[dtype] = Copy(copy.deepcopy(first.module).to(dtype=dtype))
-        self.copies[dtype].load(params)
         return self.copies[dtype]
 
 
@@ -124,6 +129,12 @@ class Copy:
         a = np.asarray(a)
         whole = np.issubdtype(a.dtype, np.integer)  # PyTorch wants 64 bits of labels
         return torch.tensor(a, dtype=torch.int64 if whole else self.dtype, device=self.device)
+
+    def shared(self, a: Any) -> torch.Tensor:
+        """An array as a tensor like those of `tensor`, without a copy where that is possible."""
+        found = torch.from_dlpack(a)
+        whole = not found.is_floating_point()
+        return found.to(device=self.device, dtype=torch.int64 if whole else self.dtype)
 
     def outputs(self, x: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
@@ -152,6 +163,44 @@ class Mean(External):
         names = loaded.parameters
         gradient = {name: g.cpu().numpy() for name, g in zip(names, found, strict=True)}
         return value.detach().cpu().numpy(), gradient
+
+    def values_and_gradients(self, params: Params, batch: Batch) -> tuple[np.ndarray, Any]:
+        """Of several clients at once: vmap of grad."""
+        with self.apply.lock:
+            copy_ = self.apply.typed(params)
+            buffers = {name: b.clone() for name, b in copy_.module.named_buffers()}
+
+            def mean(weights: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+                outputs = torch.func.functional_call(copy_.module, (weights, buffers), (x,))
+                return self.function(outputs, y).mean()
+
+            weights = {name: copy_.shared(params[name]) for name in copy_.parameters}
+            x, y = (copy_.shared(a) for a in unpack(batch))
+            found, values = torch.func.vmap(torch.func.grad_and_value(mean))(weights, x, y)
+        gradient = {name: g.detach().cpu().numpy() for name, g in found.items()}
+        return values.detach().cpu().numpy(), gradient
+
+    def side_by_side(self, params: Params, batch: Batch) -> str:
+        """Tried on two clients with two samples each, against one after the other."""
+        kinds = {type(m).__name__ for m in self.apply.typed(params).module.modules()}
+        slow = sorted(kind for kind in kinds if kind.startswith("Conv"))
+        if slow:
+            return f"PyTorch takes longer for {slow[0]} of several clients at once"
+        two = [{name: np.asarray(p) * scale for name, p in params.items()} for scale in (1.0, 0.9)]
+        two = [{name: p.astype(params[name].dtype) for name, p in one.items()} for one in two]
+        both = {name: np.stack([one[name] for one in two]) for name in params}
+        batches = tuple(np.stack([np.asarray(a)[:2]] * 2) for a in unpack(batch))
+        try:
+            _, found = self.values_and_gradients(both, batches)
+        except Exception as error:  # whatever the module does that vmap does not
+            return " ".join(str(error).split())[:200]
+        for number, one in enumerate(two):
+            _, wanted = self.value_and_gradient(one, tuple(a[number] for a in batches))
+            for name, gradient in wanted.items():
+                size = max(float(np.abs(gradient).max()), 1e-6)
+                if not np.allclose(found[name][number], gradient, rtol=0, atol=1e-3 * size):
+                    return "torch.func gives another gradient"
+        return ""
 
     def _terms(self, loaded: Copy, batch: Batch) -> torch.Tensor:
         """function(module(x), y)."""

@@ -38,3 +38,11 @@ class External:
     def value_and_gradient(self, params: Params, batch: Batch) -> tuple[Any, Any]:
         """The mean over the batch and its gradient, as numpy arrays."""
         raise NotImplementedError
+
+    def side_by_side(self, params: Params, batch: Batch) -> str:  # noqa: ARG002
+        """Why several clients cannot be computed at once, given a start and samples; or nothing."""
+        return "its loss computes one client at a time"
+
+    def values_and_gradients(self, params: Params, batch: Batch) -> tuple[Any, Any]:
+        """The means of several clients' batches and their gradients, the client in front."""
+        raise NotImplementedError

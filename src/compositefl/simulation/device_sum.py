@@ -28,6 +28,7 @@ import jax.numpy as jnp
 import jaxlib
 import numpy as np
 from jax import lax
+from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from platformdirs import user_cache_dir
 
@@ -68,6 +69,7 @@ def shared_buffer(mesh: Mesh) -> Iterator[jax.Array | None]:
     """
     cores = all(device.platform == "cpu" for device in mesh.devices.flat)
     wanted = settings.exchange == "native" and cores and 1 < mesh.size <= available_cores()
+    wanted = wanted and not mesh.is_multi_process
     if not (wanted and available()):
         yield None
         return
@@ -93,6 +95,22 @@ def total(x: jax.Array, rank: jax.Array | None) -> jax.Array:
         vmap_method="expand_dims",
     )
     return call(x, rank)
+
+
+def total_of(tree: Any, rank: jax.Array | None) -> Any:
+    """The sum over the devices of all arrays of a tree, floating-point numbers in one array.
+
+    The devices wait for each other once an array.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    real = [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]
+    packed, unpack = ravel_pytree([leaf for leaf, it_is in zip(leaves, real, strict=True) if it_is])
+    sums = iter(unpack(total(packed, rank)) if packed.size else [])
+    whole = (
+        lax.psum(leaf, AXIS) if not it_is else next(sums)
+        for leaf, it_is in zip(leaves, real, strict=True)
+    )
+    return jax.tree.unflatten(structure, list(whole))
 
 
 @cache

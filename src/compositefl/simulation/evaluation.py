@@ -15,40 +15,59 @@ from compositefl.engine.client import CHUNK, coupled_mean, weighted_loss
 from compositefl.engine.stationarity import prox_point, stationarity
 from compositefl.problem import Coupled
 from compositefl.regularizers.base import Regularizer
-from compositefl.simulation.placement import AXIS, PLACED, Placed
+from compositefl.simulation.placement import AXIS, Placed, specs
 
 
 def sum_over_samples(
-    function: Callable[[Any, Any], Any], samples: Batch, weight: jax.Array, chunk: int = CHUNK
+    function: Callable[[Any, Any], Any],
+    samples: Batch,
+    weight: jax.Array,
+    chunk: int = CHUNK,
+    shared: bool = False,
 ) -> jax.Array:
-    """Sum of function(batch, weights) over chunks of all samples on all devices."""
+    """Sum of function(batch, weights) over chunks of all samples on all devices.
+
+    shared: all devices have the same samples, and each takes its part of them.
+    """
     length = weight.shape[0]
-    size = min(chunk, length)
+    count = -(-length // lax.axis_size(AXIS)) if shared else length
+    begin = lax.axis_index(AXIS) * count if shared else 0
+    size = min(chunk, count)
 
     def part(j: Any) -> Any:
-        start = jnp.minimum(j * size, length - size)  # the last chunk overlaps the one before
+        first = begin + j * size
+        start = jnp.minimum(first, length - size)  # the last chunk overlaps the one before
         cut = lambda a: lax.dynamic_slice_in_dim(a, start, size)  # noqa: E731
-        fresh = start + jnp.arange(size) >= j * size
+        at = start + jnp.arange(size)
+        fresh = at >= first
+        if shared:
+            fresh &= at < begin + count
         return function(jax.tree.map(cut, samples), jnp.where(fresh, cut(weight), 0.0))
 
     zero = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(part, 0))
     add = lambda j, total: jax.tree.map(jnp.add, total, part(j))  # noqa: E731
-    return lax.psum(lax.fori_loop(0, -(-length // size), add, zero), AXIS)
+    return lax.psum(lax.fori_loop(0, -(-count // size), add, zero), AXIS)
 
 
 def mean_over_clients(loss: Coupled, x: Params, placed: Placed) -> Any:
     """f and its gradient, from the batches of each client of all devices."""
-    info = placed.info
+    info, clients = placed.info, len(placed.info.weight)
+    begin: Any = 0
+    count = clients
+    if placed.shared:  # each device takes its part of the clients
+        count = -(-clients // lax.axis_size(AXIS))
+        begin = lax.axis_index(AXIS) * count
 
     def part(i: Any) -> Any:
-        row = jax.tree.map(lambda a: a[i], info)
+        row = jax.tree.map(lambda a: a.at[i].get(mode="clip"), info)
+        weight = jnp.where(i < clients, row.weight, 0.0)
         mean = coupled_mean(loss, x, placed.samples, row)
-        return jax.tree.map(lambda a: a * row.weight.astype(a.dtype), mean)
+        return jax.tree.map(lambda a: a * weight.astype(a.dtype), mean)
 
     zero = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(part, 0))
-    add = lambda i, total: jax.tree.map(jnp.add, total, part(i))  # noqa: E731
-    total = lax.fori_loop(0, len(info.weight), add, zero)
-    total, weight = lax.psum((total, jnp.sum(info.weight)), AXIS)
+    add = lambda i, total: jax.tree.map(jnp.add, total, part(begin + i))  # noqa: E731
+    total = lax.psum(lax.fori_loop(0, count, add, zero), AXIS)
+    weight = placed.everything if placed.shared else lax.psum(jnp.sum(info.weight), AXIS)
     return jax.tree.map(lambda a: a / weight.astype(a.dtype), total)
 
 
@@ -80,6 +99,7 @@ def _evaluate(
             ),
             placed.samples,
             placed.sample_weight,
+            shared=placed.shared,
         )
 
     def one(run: tuple[Regularizer, Vector, Any]) -> dict[str, jax.Array]:
@@ -115,7 +135,7 @@ def evaluate(
     return jax.shard_map(
         partial(_evaluate, loss, accuracy),
         mesh=mesh,
-        in_specs=(PLACED, P(AXIS), P(), P(), P(), P()),
+        in_specs=(specs(placed), P(AXIS), P(), P(), P(), P()),
         out_specs=P(),
         check_vma=False,
     )(placed, test, gamma, regularizers, models, normal_map_points)

@@ -3,7 +3,8 @@
 Participants are drawn with the keys of the compiled rounds, so both follow the same trajectory.
 """
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,13 +15,16 @@ from compositefl.algorithms.base import Algorithm
 from compositefl.core.trees import WeightedMean, as_number, floats_to
 from compositefl.core.types import DType, Number
 from compositefl.core.vector import Vector
-from compositefl.engine.client import client_keys
+from compositefl.engine.client import AT_ANCHOR, answers_at_anchor, client_keys
 from compositefl.engine.curvature import CLIENTS, curvature_by_differences, direction
 from compositefl.engine.eager import (
     LoopOracle,
+    SideBySideOracle,
     anchor,
     broadcast,
     client_round,
+    client_rounds,
+    external,
     full_mean,
     mean_value,
     model,
@@ -32,16 +36,16 @@ from compositefl.engine.samples import gather
 from compositefl.engine.sampling import Stream, participants, round_key, trial_key
 from compositefl.engine.stationarity import prox_point, stationarity
 from compositefl.problem import Problem
-from compositefl.simulation.rounds import (
-    RELIABLE,
-    ClientSampling,
-    Conditions,
-    RunState,
-    Work,
-    draw_faults,
-    initial_state,
-    is_finite,
-)
+from compositefl.simulation.participation import draw_faults
+from compositefl.simulation.program import RELIABLE, ClientSampling, Conditions, RunState, Work
+from compositefl.simulation.rounds import initial_state, is_finite
+
+SIDE_BY_SIDE = 2**22  # parameters of all clients worked on at the same time
+
+
+def same_steps(algorithm: Algorithm, steps: list[int]) -> bool:
+    """Whether all clients of a round take the same number of steps."""
+    return algorithm.takes_steps and not algorithm.stops_early and len(set(steps)) == 1
 
 
 class LoopSimulation:
@@ -73,6 +77,7 @@ class LoopSimulation:
         evaluated = problem.for_evaluation()
         self.evaluated = self.samples if evaluated is problem else self._samples(evaluated)
         self.test = jax.tree.map(partial(floats_to, self.dtype), problem.test)
+        self.together = self._block(problem)
         self.keys = [trial_key(np.uint32(seed), np.int32(trial)) for trial in trials]
         self.seed, self.start = seed, problem.start(self.dtype)
         self.begin(algorithms)
@@ -166,11 +171,10 @@ class LoopSimulation:
         extras = {i: keys[i].extras(algorithm, opening.value()) for i in here}
 
         mean = WeightedMean()
-        for i in here:
-            state = jax.tree.map(lambda a, i=i: a[i], clients)
-            upload, new, taken = client_round(
-                algorithm, oracles[i], steps[i], message, state, extras[i]
-            )
+        visits = self._one_by_one
+        if self.together and same_steps(algorithm, list(steps.values())):
+            visits = self._side_by_side
+        for i, upload, new, taken in visits(algorithm, steps, message, clients, oracles, extras):
             self.work.visits[run] += 1
             self.work.steps[run] += taken
             if i in came:
@@ -185,6 +189,70 @@ class LoopSimulation:
             self.servers[run] = jax.tree.map(self._owned, updated)
         else:  # the run keeps the server state of its last finite round
             self.diverged[run] = t
+
+    def _one_by_one(
+        self,
+        algorithm: Algorithm,
+        steps: Any,
+        message: Any,
+        clients: Any,
+        oracles: Any,
+        extras: Any,
+    ) -> Iterator[tuple[int, Any, Any, int]]:
+        """(client, upload, new state, steps taken) of one client after the other."""
+        for i, oracle in oracles.items():
+            state = jax.tree.map(lambda a, i=i: a[i], clients)
+            yield i, *client_round(algorithm, oracle, steps[i], message, state, extras[i])
+
+    def _side_by_side(
+        self,
+        algorithm: Algorithm,
+        steps: Any,
+        message: Any,
+        clients: Any,
+        oracles: Any,
+        extras: Any,
+    ) -> Iterator[tuple[int, Any, Any, int]]:
+        """The same, some clients at a time: a bound of the memory."""
+        everyone = list(oracles)
+        for first in range(0, len(everyone), self.together):
+            here = everyone[first : first + self.together]
+            if algorithm.needs & AT_ANCHOR:
+                point = anchor(algorithm, message)
+                for i in here:
+                    extras[i] = extras[i] | answers_at_anchor(algorithm, oracles[i], point)
+            samples = [self.samples[i] for i in here]
+            key, ids = oracles[here[0]].key, np.array(here, np.int32)
+            oracle = SideBySideOracle(self.loss, self.batch_size or 0, key, ids, samples)
+            uploads, new = jax.device_get(
+                client_rounds(
+                    algorithm,
+                    oracle,
+                    steps[here[0]],
+                    message,
+                    jax.tree.map(lambda a, here=here: a[here], clients),
+                    [extras[i] for i in here],
+                )
+            )
+            for number, i in enumerate(here):
+                cut = partial(jax.tree.map, lambda a, number=number: a[number])
+                yield i, cut(uploads), cut(new), steps[i]
+
+    def _block(self, problem: Problem) -> int:
+        """How many clients work side by side; 0: one after the other, which is told."""
+        if self.batch_size is None:
+            return 0  # full gradients of clients of unequal size
+        why = external(self.loss).side_by_side(
+            jax.tree.map(partial(floats_to, self.dtype), problem.params), self.samples[0]
+        )
+        if why:
+            warnings.warn(
+                f"clients work one after the other and not side by side: {why}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return 0
+        return max(1, SIDE_BY_SIDE // problem.parameter_count)
 
     def _drawn(self, key: jax.Array) -> tuple[np.ndarray, np.ndarray]:
         """The clients of a round in rising order, and how often each of all clients was drawn."""

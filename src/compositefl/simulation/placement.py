@@ -1,6 +1,8 @@
-"""Clients' data on the devices: every device holds the samples of its own clients, once."""
+"""Clients' data on the devices, once: every device holds the samples of its own clients, or cores
+of one process, whose memory is one, all read the samples of all."""
 
 import warnings
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -8,46 +10,67 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from compositefl import cluster
 from compositefl.configuration import more_threads, pool_threads
 from compositefl.core.types import Batch, DType, PyTree
 from compositefl.engine.client import ClientInfo
-from compositefl.engine.samples import gather
+from compositefl.engine.samples import aligned, all_samples, gather
 from compositefl.problem import Problem
 
 AXIS = "clients"
 
 
 class Placed(NamedTuple):
-    """Data of a problem on a mesh."""
+    """Data of a problem on a mesh: sharded over the devices, or shared by all of them."""
 
-    samples: Batch  # clients' samples, one after the other; sharded over the devices
-    info: Any  # ClientInfo, one entry per row; sharded
-    sample_weight: Any  # weight of each sample in f; 0 for padding; sharded
-    place_of: Any  # of each client: device * rows + row; on every device
+    samples: Batch  # clients' samples, one after the other
+    info: Any  # ClientInfo: one entry per row of the layout, or where shared per client
+    sample_weight: Any  # weight of each sample in f; 0 for padding
+    place_of: Any  # of each client: device * rows + row; on every device; None where shared
+    everything: Any = None  # the weight of all clients, where shared
+
+    @property
+    def shared(self) -> bool:
+        """Every device reads the samples of all clients."""
+        return self.everything is not None
 
 
-# What shard_map is told of `Placed`.
-PLACED = Placed(PartitionSpec(AXIS), PartitionSpec(AXIS), PartitionSpec(AXIS), PartitionSpec())
+def specs(placed: Placed) -> Placed:
+    """What shard_map is told of `placed`."""
+    split = PartitionSpec() if placed.shared else PartitionSpec(AXIS)
+    return Placed(split, split, split, PartitionSpec(), PartitionSpec())
+
+
+def share_memory(mesh: Mesh) -> bool:
+    """Whether all devices of the mesh read one memory: one device, or cores of this process."""
+    here = jax.process_index()
+    return mesh.size == 1 or all(
+        d.platform == "cpu" and d.process_index == here for d in mesh.devices.flat
+    )
 
 
 class Layout:
     """Which client sits in which row of which device."""
 
-    def __init__(self, sizes: np.ndarray, mesh: Mesh):
+    def __init__(self, sizes: np.ndarray, mesh: Mesh, in_order: bool = False):
         """Deal the clients to the devices, the same number each and about the same samples.
 
-        From the largest to the smallest, to and fro over the devices.
+        From the largest to the smallest, to and fro over the devices. in_order: the first clients
+        on the first device and so on, where it does not matter who holds how many samples.
         """
         self.mesh = mesh
         clients, devices = len(sizes), mesh.size
         self.rows = -(-clients // devices)  # on one device
-        falling = np.argsort(-sizes, kind="stable")
-        turn, place = np.divmod(np.arange(clients), devices)
-        device = np.where(turn % 2 == 0, place, devices - 1 - place)
         self.order = np.full(devices * self.rows, -1)  # client of each row, -1 for padding
-        for d in range(devices):
-            mine = np.sort(falling[device == d])
-            self.order[d * self.rows : d * self.rows + len(mine)] = mine
+        if in_order:
+            self.order[:clients] = np.arange(clients)
+        else:
+            falling = np.argsort(-sizes, kind="stable")
+            turn, place = np.divmod(np.arange(clients), devices)
+            device = np.where(turn % 2 == 0, place, devices - 1 - place)
+            for d in range(devices):
+                mine = np.sort(falling[device == d])
+                self.order[d * self.rows : d * self.rows + len(mine)] = mine
         real = np.flatnonzero(self.order >= 0)
         self.place_of = np.empty(clients, np.int32)
         self.place_of[self.order[real]] = real
@@ -61,13 +84,15 @@ class Layout:
         """(run, client, ...) in the order of the clients -> rows on the devices."""
         take = np.maximum(self.order, 0)
         sharding = NamedSharding(self.mesh, PartitionSpec(None, AXIS))
-        return jax.tree.map(lambda a: jax.device_put(np.asarray(a)[:, take], sharding), tree)
+        return jax.tree.map(lambda a: cluster.put(np.asarray(a)[:, take], sharding), tree)
 
     def from_rows(self, tree: PyTree) -> Any:
         """Rows on the devices -> (run, client, ...) numpy arrays in the order of the clients."""
         clients = len(self.place_of)
 
         def collect(a: jax.Array) -> np.ndarray:
+            if cluster.together():
+                return cluster.fetch(a)[:, self.place_of]
             out = np.empty((a.shape[0], clients, *a.shape[2:]), a.dtype)
             for shard in a.addressable_shards:  # one by one: a view each, where memory is shared
                 here = self.order[shard.index[1]]
@@ -92,6 +117,8 @@ def place(problem: Problem, layout: Layout, weights: np.ndarray, dtype: DType) -
 
     buffers, infos, sample_weights = [], [], []
     for number, device in enumerate(mesh.devices.flat):
+        if device.process_index != jax.process_index():
+            continue  # another process loads it
         here = layout.on_device(number)
         buffers.append(jax.device_put(gather(problem, here, length, dtype), device))
         size = sizes[here]
@@ -106,8 +133,10 @@ def place(problem: Problem, layout: Layout, weights: np.ndarray, dtype: DType) -
         sample_weights.append(padded(np.repeat(share[here], size), length, 0, dtype))
 
     def join(*shards: Any) -> jax.Array:
-        shape = (len(shards) * shards[0].shape[0], *shards[0].shape[1:])
-        shards = tuple(jax.device_put(s, d) for s, d in zip(shards, mesh.devices.flat, strict=True))
+        shape = (mesh.size * shards[0].shape[0], *shards[0].shape[1:])
+        shards = tuple(
+            jax.device_put(s, d) for s, d in zip(shards, mesh.local_devices, strict=True)
+        )
         return jax.make_array_from_single_device_arrays(shape, sharding, list(shards))
 
     return Placed(
@@ -116,6 +145,34 @@ def place(problem: Problem, layout: Layout, weights: np.ndarray, dtype: DType) -
         join(*sample_weights),
         replicated(mesh, layout.place_of),
     )
+
+
+def place_for_all(problem: Problem, mesh: Mesh, weights: np.ndarray, dtype: Any) -> Placed:
+    """The samples of all clients in their order, in memory that all devices read."""
+    sizes, clients = problem.sizes, len(problem.sizes)
+    share = (weights / weights.sum() / sizes).astype(dtype)  # of each sample of a client in f
+    info = ClientInfo(
+        np.arange(clients, dtype=np.int32),
+        (np.cumsum(sizes) - sizes).astype(np.int32),
+        sizes.astype(np.int32),
+        weights.astype(dtype),
+    )
+    everywhere = partial(_everywhere, mesh)
+    return Placed(
+        jax.tree.map(everywhere, all_samples(problem, dtype)),
+        jax.tree.map(everywhere, info),
+        everywhere(np.repeat(share, sizes)),
+        None,
+        replicated(mesh, np.asarray(weights.sum(), dtype)),
+    )
+
+
+def _everywhere(mesh: Mesh, array: np.ndarray) -> jax.Array:
+    """An array on every device; cores take its memory over and hold one copy among them."""
+    array = aligned(array)
+    copies = [jax.device_put(array, device) for device in mesh.devices.flat]
+    sharding = NamedSharding(mesh, PartitionSpec())
+    return jax.make_array_from_single_device_arrays(array.shape, sharding, copies)
 
 
 def device_mesh(devices: int | None = None) -> Mesh:
@@ -129,6 +186,8 @@ def devices_with_threads() -> int:
 
     On a CPU every device's program takes a thread, and batched linear algebra waits for one more.
     """
+    if cluster.together():  # all processes need all of theirs
+        return len(jax.devices())
     devices, threads = jax.devices(), pool_threads()
     most = max(1, threads - 1)
     if devices[0].platform != "cpu" or len(devices) <= most:
@@ -146,4 +205,4 @@ def devices_with_threads() -> int:
 def replicated(mesh: Mesh, tree: PyTree) -> Any:
     """Put `tree` on every device."""
     sharding = NamedSharding(mesh, PartitionSpec())
-    return jax.tree.map(lambda a: jax.device_put(jnp.asarray(a), sharding), tree)
+    return jax.tree.map(lambda a: cluster.put(jnp.asarray(a), sharding), tree)

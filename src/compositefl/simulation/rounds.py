@@ -4,84 +4,29 @@ Nothing here knows an algorithm's name.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.flatten_util import ravel_pytree
-from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from compositefl.algorithms.base import Algorithm
-from compositefl.core.types import Array, ClientState, Loss, Number, PyTree, ServerState
+from compositefl.core.types import Array, ClientState, Number, PyTree, ServerState
 from compositefl.core.vector import Vector
 from compositefl.engine.client import ClientInfo, Oracle, client_round
-from compositefl.engine.sampling import (
-    Stream,
-    lost,
-    participants,
-    round_key,
-    straggler_steps,
-    trial_key,
-)
+from compositefl.engine.sampling import Stream, round_key, trial_key
 from compositefl.simulation import device_sum
-from compositefl.simulation.placement import AXIS, PLACED, Placed
-
-
-@dataclass(frozen=True)
-class ClientSampling:
-    """How many clients there are and how many are drawn in a round."""
-
-    clients: int
-    count: int
-    replacement: bool
-
-    @property
-    def everyone(self) -> bool:
-        """All clients take part in every round."""
-        return self.count == self.clients and not self.replacement
-
-
-@dataclass(frozen=True)
-class Program:
-    """What is compiled in: everything but numbers and data."""
-
-    loss: Loss
-    mesh: Mesh
-    rows: int  # clients of one device
-    sampling: ClientSampling
-    largest: int  # samples of the largest client
-    equal: bool  # all clients hold the same number of samples
-    batch_size: int | None
-    block: int  # clients worked on at the same time, on one device
-
-
-class Conditions(NamedTuple):
-    """What goes wrong on the way; None: nothing."""
-
-    dropout: Any = None  # probability that an upload is lost
-    stragglers: Any = None  # probability that a client finishes only some of its steps
-
-
-RELIABLE = Conditions()
-
-
-class RunState(NamedTuple):
-    """All that changes from round to round. Leading axis of every leaf: the run."""
-
-    server: ServerState
-    clients: Any  # second axis: rows of the layout
-    diverged: Array  # round in which the run left the finite numbers, -1 if it did not
-
-
-class Work(NamedTuple):
-    """What the clients did, summed over them: for the accounts."""
-
-    visits: Array
-    steps: Array
+from compositefl.simulation.participation import (
+    Participants,
+    draw_participants,
+    fetch,
+    keep,
+    on_all_devices,
+)
+from compositefl.simulation.placement import AXIS, Placed, specs
+from compositefl.simulation.program import Conditions, Program, RunState, Work
 
 
 def initial_state(algorithm: Algorithm, x0: Any, rows: int) -> tuple[Any, Any]:
@@ -102,60 +47,6 @@ def weighted_sum(weight: jax.Array, uploads: Any) -> Any:
     return jax.tree.map(leaf_sum, uploads)
 
 
-class Participants(NamedTuple):
-    """Who takes part in a round and how far: one entry per participant on this device.
-
-    There may be entries of nobody, with times 0.
-    """
-
-    row: Array  # of the client on this device; None: all rows, in their order
-    times: Array  # how often the client was drawn
-    steps: Array  # local steps it can make; one number, or one per entry with stragglers
-    arrived: Array  # its upload reaches the server; None: every upload does
-
-
-def draw_participants(
-    program: Program,
-    conditions: Conditions,
-    key: jax.Array,
-    t: Number,
-    placed: Placed,
-    steps: Array,
-) -> Participants:
-    """Draw the round's participants, stragglers and lost uploads.
-
-    The cost grows with the clients drawn, not with those there are.
-    """
-    sampling, rows = program.sampling, program.rows
-    if sampling.everyone:
-        who, times = placed.info.id, (placed.info.weight > 0).astype(jnp.int32)
-        row = None if program.block >= rows else jnp.arange(rows, dtype=jnp.int32)
-    else:
-        at = round_key(key, Stream.PARTICIPANTS, t)
-        who, times = participants(at, sampling.clients, sampling.count, sampling.replacement)
-        place = placed.place_of[who]
-        mine = (times > 0) & (place // rows == lax.axis_index(AXIS))
-        # Those of this device first, in the order of their rows; the others are nobody here.
-        place = jnp.where(mine, place % rows, rows)
-        order = jnp.argsort(place, stable=True)
-        who, times, row = who[order], jnp.where(mine, times, 0)[order], place[order]
-    return Participants(row, times, *draw_faults(conditions, key, t, who, steps))
-
-
-def draw_faults(
-    conditions: Conditions, key: jax.Array, t: Number, who: jax.Array, steps: Number
-) -> tuple[Any, Any]:
-    """(steps, arrived) of the clients `who`: their local steps, and whose upload arrives."""
-    arrived = None
-    if conditions.dropout is not None:
-        at = round_key(key, Stream.LOST, t)
-        arrived = jax.vmap(lambda i: ~lost(at, i, conditions.dropout))(who)
-    if conditions.stragglers is not None:
-        at = round_key(key, Stream.STRAGGLERS, t)
-        steps = jax.vmap(lambda i: straggler_steps(at, i, conditions.stragglers, steps))(who)
-    return steps, arrived
-
-
 def one_round(
     program: Program,
     placed: Placed,
@@ -173,10 +64,10 @@ def one_round(
     rank: of this device, where the devices add up what they have. everything: the weight of all
     clients.
     """
-    info = placed.info
     message = algorithm.broadcast(server)
     steps = algorithm.draw_steps(round_key(key, Stream.SHARED, t))
-    present = draw_participants(program, conditions, key, t, placed, steps)
+    info, present, drawn = draw_participants(program, conditions, key, t, placed, steps)
+    states = clients if drawn is None else fetch(program, clients, drawn, rank)
     oracle = partial(
         Oracle,
         program.loss,
@@ -197,8 +88,8 @@ def one_round(
             return oracle(info).full(algorithm.anchor(message))[1], state, 0
 
         everyone = present._replace(arrived=None)
-        opening, _, _ = visit(program, open_round, clients, info, everyone)
-        extras["mean_full_gradient"], _ = mean_over_clients(opening, info, everyone, rank)
+        opening, _, _ = visit(program, open_round, states, info, everyone)
+        extras["mean_full_gradient"], *_ = mean_over_clients(opening, info, everyone, rank)
 
     def work(state: ClientState, info: ClientInfo, steps: Number) -> Any:
         own = dict(extras)
@@ -206,13 +97,20 @@ def one_round(
             own["key"] = jax.random.fold_in(client_key, info.id)
         return client_round(algorithm, oracle(info), steps, message, state, own)
 
-    total, clients, taken = visit(program, work, clients, info, present)
+    total, states, taken = visit(program, work, states, info, present)
     accepted = (
         present
         if present.arrived is None
         else present._replace(times=present.times * present.arrived)
     )
-    mean, weight = mean_over_clients(total, info, accepted, rank)
+    if drawn is None:
+        clients = states
+        mean, weight, _ = mean_over_clients(total, info, accepted, rank)
+    else:
+        if program.mesh.size > 1:
+            states = on_all_devices(program, states)
+        mean, weight, states = mean_over_clients(total, info, accepted, rank, states)
+        clients = keep(program, clients, drawn, states)
     new = algorithm.update(server, mean, weight / everything)
     if conditions.dropout is not None:  # every upload may be lost: then nothing happens
         new = jax.tree.map(lambda a, b: jnp.where(weight > 0, a, b), new, server)
@@ -220,18 +118,17 @@ def one_round(
 
 
 def mean_over_clients(
-    total: Any, info: ClientInfo, present: Participants, rank: Any
-) -> tuple[Any, jax.Array]:
+    total: Any, info: ClientInfo, present: Participants, rank: Any, states: Any = ()
+) -> tuple[Any, jax.Array, Any]:
     """The weighted mean over the clients of all devices, from this device's weighted sum.
 
-    Also the weight of the present clients. All numbers go in one array, because the devices wait
-    for each other once an array.
+    Also the weight of the present clients, and the sum of `states`. All numbers go in one array,
+    because the devices wait for each other once an array.
     """
     weight = info.weight if present.row is None else info.weight.at[present.row].get(mode="clip")
     weight = jnp.sum(weight * present.times.astype(weight.dtype))
-    packed, unpack = ravel_pytree((total, weight))
-    total, weight = unpack(device_sum.total(packed, rank))
-    return jax.tree.map(lambda a: a / weight.astype(a.dtype), total), weight
+    total, weight, states = device_sum.total_of((total, weight, states), rank)
+    return jax.tree.map(lambda a: a / weight.astype(a.dtype), total), weight, states
 
 
 def visit(
@@ -263,7 +160,8 @@ def visit(
     # A block of participants at a time: this bounds memory. Entries of nobody come last.
     block = min(program.block, len(present.row))
     entries = -(-len(present.row) // block) * block
-    nobody = Participants(program.rows, 0, 0, False)
+    rows = len(info.id)
+    nobody = Participants(rows, 0, 0, False)
 
     def extended(a: Any, fill: Any) -> Any:
         return jnp.pad(a, (0, entries - len(a)), constant_values=fill) if jnp.ndim(a) else a
@@ -289,7 +187,7 @@ def visit(
     def body(j: Any, carry: Any) -> Any:
         total, clients, taken = carry
         here = cut(j)
-        at = jnp.where(here.times > 0, here.row, program.rows)  # a row that does not exist: nobody
+        at = jnp.where(here.times > 0, here.row, rows)  # a row that does not exist: nobody
         sums, new, some = part(at, clients, here)
         clients = jax.tree.map(lambda a, b: a.at[at].set(b, mode="drop"), clients, new)
         return jax.tree.map(jnp.add, total, sums), clients, taken + some
@@ -321,7 +219,9 @@ def _run(
 ) -> tuple[RunState, Work]:
     """Rounds start, ..., stop - 1 of every run; ends early when all runs have diverged."""
     keys = jax.vmap(trial_key, in_axes=(None, 0))(seed, trials)
-    everything = lax.psum(jnp.sum(placed.info.weight), AXIS)
+    everything = placed.everything
+    if everything is None:
+        everything = lax.psum(jnp.sum(placed.info.weight), AXIS)
 
     def advance(
         t: Number, algorithm: Algorithm, key: jax.Array, state: RunState
@@ -365,7 +265,7 @@ def _run_on_mesh(
     return jax.shard_map(
         partial(_run, program),
         mesh=program.mesh,
-        in_specs=(PLACED, P(AXIS), P(), P(), P(), P(), rows, P(), P()),
+        in_specs=(specs(placed), P(AXIS), P(), P(), P(), P(), rows, P(), P()),
         out_specs=(rows, P()),
         check_vma=False,
     )(placed, ranks, conditions, algorithms, trials, seed, state, start, stop)

@@ -13,7 +13,9 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from compositefl import cluster
 from compositefl.algorithms.base import Algorithm
+from compositefl.core.errors import CompositeFLError
 from compositefl.core.trees import as_numbers, floats_to
 from compositefl.core.types import DType, PyTree
 from compositefl.core.vector import Vector
@@ -31,18 +33,19 @@ from compositefl.simulation.placement import (
     device_mesh,
     devices_with_threads,
     place,
+    place_for_all,
     replicated,
+    share_memory,
 )
-from compositefl.simulation.rounds import (
+from compositefl.simulation.program import (
     RELIABLE,
     ClientSampling,
     Conditions,
     Program,
     RunState,
     Work,
-    initial_state,
-    run_rounds,
 )
+from compositefl.simulation.rounds import initial_state, run_rounds
 from compositefl.simulation.working_set import WORKING_SET, even_block, working_numbers
 
 # Data on the devices, one copy of each, for the next simulation of the same data.
@@ -79,7 +82,14 @@ class Simulation:
         self.round = 0
         clients = len(problem.sizes)
         mesh = device_mesh(min(devices or devices_with_threads(), clients))
-        self.layout = Layout(problem.sizes, mesh)
+        if cluster.together() and mesh.size < len(jax.devices()):
+            raise CompositeFLError(
+                f"{mesh.size} devices of {len(jax.devices())} would work: several processes need "
+                f"all of them, and a client for each (there are {clients})"
+            )
+        sampling = ClientSampling(clients, count, replacement)
+        self.shared = share_memory(mesh) and not sampling.everyone
+        self.layout = Layout(problem.sizes, mesh, in_order=self.shared)
         rows, size = self.layout.rows, working_numbers(problem, batch_size)
         if "hessian" in algorithms[0].needs:
             size = max(size, problem.parameter_count**2)
@@ -87,7 +97,8 @@ class Simulation:
             loss=problem.loss,
             mesh=mesh,
             rows=rows,
-            sampling=ClientSampling(clients, count, replacement),
+            sampling=sampling,
+            shared=self.shared,
             largest=int(problem.sizes.max()),
             equal=bool(np.all(problem.sizes == problem.sizes[0])),
             batch_size=batch_size,
@@ -99,7 +110,7 @@ class Simulation:
         self.placed = self._placed(weights)
         self.evaluated = self.placed  # the data of the history
         if problem.eval_samples is not None:
-            self.evaluated = place(problem.for_evaluation(), self.layout, weights, self.dtype)
+            self.evaluated = self._place(problem.for_evaluation(), weights)
         self.test = self._test()
 
         # Runs that together exceed the working set go in groups, one after the other.
@@ -129,16 +140,19 @@ class Simulation:
         x = Vector(self.problem.start(self.dtype))
         key = round_key(trial_key(self.seed, 0), Stream.MINIBATCH, 0)
         found = curvatures(self.program, self.placed, key, x, direction(self.seed, x))
-        return float(np.max(np.asarray(found)))
+        return float(np.max(cluster.fetch(found)))
 
     def _block(self, count: int, most: int) -> int:
         """Clients worked on at the same time on a device, at most `most`.
 
-        Of `count` clients drawn, the number that sits on one device varies; the block has room for
-        two standard deviations more than its share, so that a second block is rare.
+        Of `count` clients drawn, the number that sits on one device varies, unless they are dealt
+        evenly; the block has room for two standard deviations more than its share, so that a second
+        block is rare.
         """
         rows, devices, clients = self.layout.rows, self.layout.mesh.size, len(self.problem.sizes)
         share = count / devices
+        if self.shared:
+            return even_block(ceil(share), most)
         spread = (share * (1 - 1 / devices) * (1 - count / clients)) ** 0.5
         return even_block(min(rows, ceil(share + 2 * spread)), most)
 
@@ -211,13 +225,19 @@ class Simulation:
 
     def _placed(self, weights: np.ndarray) -> Placed:
         """The problem's data on the devices."""
-        key = (self.layout.mesh, self.dtype, hashlib.sha256(weights.tobytes()).digest())
+        weighed = hashlib.sha256(weights.tobytes()).digest()
+        key = (self.layout.mesh, self.shared, self.dtype, weighed)
         known, placed = PLACED.get(self.problem.data, (None, None))
         if placed is None or known != key:
             PLACED.pop(self.problem.data, None)  # one copy only
-            placed = place(self.problem, self.layout, weights, self.dtype)
+            placed = self._place(self.problem, weights)
             PLACED[self.problem.data] = key, placed
         return placed
+
+    def _place(self, problem: Problem, weights: np.ndarray) -> Placed:
+        if self.shared:
+            return place_for_all(problem, self.layout.mesh, weights, self.dtype)
+        return place(problem, self.layout, weights, self.dtype)
 
     def _test(self) -> Any:
         """The test set cut over the devices, with the weight of each sample."""
@@ -231,7 +251,7 @@ class Simulation:
         def put(a: Any) -> jax.Array:
             a = floats_to(self.dtype, a)
             # Padding has weight 0; it is real samples, because a coupled accuracy sees it.
-            return jax.device_put(np.resize(a, (padded, *a.shape[1:])), sharding)
+            return cluster.put(np.resize(a, (padded, *a.shape[1:])), sharding)
 
         weight = np.zeros(padded, self.dtype)
         weight[:length] = 1.0 / length
@@ -248,7 +268,8 @@ class Group:
 
         self.algorithms = self._numbers(algorithms)
         self.trials = replicated(mesh, np.asarray(trials, np.int32))
-        server, clients = _initial(mesh, sim.layout.rows, self.algorithms, sim.problem.start(dtype))
+        start = jax.tree.map(np.asarray, sim.problem.start(dtype))
+        server, clients = _initial(mesh, sim.layout.rows, self.algorithms, start)
         self.state = RunState(server, clients, replicated(mesh, np.full(self.size, -1, np.int32)))
         self.work = Work(np.zeros(self.size, int), np.zeros(self.size, int))
 

@@ -7,7 +7,6 @@ from typing import Any
 from weakref import WeakSet
 
 import jax
-import pandas as pd
 
 from compositefl.algorithms.base import Algorithm, wants_theory
 from compositefl.core.errors import ConvergenceWarning, require_integer
@@ -109,6 +108,8 @@ def minimize(
         "tolerance": tolerance,
         "noise": options.noise(algorithm, len(problem.sizes)),
     }
+    import pandas as pd  # here: it takes longer to load than all else
+
     result = Result(
         params=params,
         history=pd.DataFrame(run.history).drop(columns="run"),

@@ -3,11 +3,10 @@
 import itertools
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import jax
 import numpy as np
-import pandas as pd
 
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.component import replace
@@ -24,6 +23,9 @@ from compositefl.solve.inputs import checked_problem, with_regularizer
 from compositefl.solve.options import Options
 from compositefl.solve.run import Run
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 PREFIX = "regularizer."
 
 
@@ -37,7 +39,7 @@ def sweep(
     trials: int = 1,
     models: Literal[False] = False,
     **options: Any,
-) -> pd.DataFrame: ...
+) -> "pd.DataFrame": ...
 
 
 @overload
@@ -50,7 +52,7 @@ def sweep(
     trials: int = 1,
     models: Literal[True],
     **options: Any,
-) -> tuple[pd.DataFrame, list[Params]]: ...
+) -> "tuple[pd.DataFrame, list[Params]]": ...
 
 
 def sweep(
@@ -62,7 +64,7 @@ def sweep(
     trials: int = 1,
     models: bool = False,
     **options: Any,
-) -> pd.DataFrame | tuple[pd.DataFrame, list[Params]]:
+) -> "pd.DataFrame | tuple[pd.DataFrame, list[Params]]":
     """Run every combination of the numbers in `grid`, side by side in one compiled program.
 
     grid: numeric fields of the algorithm ("local_lr", "gamma", "local_steps") or, with the prefix
@@ -96,7 +98,7 @@ def run_all(
     trials: int,
     options: Options,
     models: bool = False,
-) -> tuple[pd.DataFrame, list[Params]]:
+) -> "tuple[pd.DataFrame, list[Params]]":
     """Histories of several algorithms of one class; "point" is the number of the candidate.
 
     With `models` also the model of each.
@@ -112,6 +114,8 @@ def run_all(
         run = Run(problem, algorithms, list(range(trials)) * len(candidates), options)
         run.loop()
         params = unwrap(run.simulation.models()) if models else None
+    import pandas as pd
+
     table = pd.DataFrame(run.history)
     table["diverged"] = run.simulation.diverged[table["run"]] + 1
     table["point"] = table["run"] // trials
@@ -142,7 +146,7 @@ def path(
     field: str = "weight",
     smallest: float = 0.01,
     **options: Any,
-) -> tuple[pd.DataFrame, list[Params]]:
+) -> "tuple[pd.DataFrame, list[Params]]":
     """A regularisation path: one run for each weight, started at the model of the weight before.
 
     values: of the regulariser's `field`, or their number; then they fall geometrically from
@@ -174,4 +178,6 @@ def path(
         endings.append(result.ending)
     if sentence := summary_of(endings, "weights"):
         warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
+    import pandas as pd
+
     return pd.DataFrame(rows), models

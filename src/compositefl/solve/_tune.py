@@ -2,10 +2,9 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.component import replace
@@ -15,6 +14,9 @@ from compositefl.regularizers.base import Regularizer
 from compositefl.solve._sweep import run_all
 from compositefl.solve.inputs import checked_problem, with_regularizer
 from compositefl.solve.options import Options
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TUNED = ("local_lr", "lr", "gamma", "eta")  # numbers whose best value depends on the problem
 LARGER_IS_BETTER = ("accuracy", "zeros", "hoyer")
@@ -30,7 +32,7 @@ def tune(
     metric: str = "psi",
     trials: int = 1,
     **options: Any,
-) -> pd.DataFrame:
+) -> "pd.DataFrame":
     """Find the best step sizes of each method with the same number of runs.
 
     A method's numbers are tuned one after the other, its step size first, then gamma or eta where
@@ -61,6 +63,8 @@ def tune(
             | {metric: -score if metric in LARGER_IS_BETTER else score}
             | {"points": points, "diverged": diverged}
         )
+    import pandas as pd
+
     return pd.DataFrame(rows)
 
 

@@ -3,10 +3,12 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pandas as pd
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 RISE = 1e-3  # psi this much above its start, relatively, is above it: less may be rounding or noise
 FALL = 1e-3  # without a tolerance: the residual's share of its start that counts as converged
@@ -56,7 +58,7 @@ class Ending:
 
 
 def how_it_ended(
-    history: pd.DataFrame,
+    history: "pd.DataFrame",
     stopped: str,
     *,
     tolerance: float | None = None,
@@ -113,7 +115,7 @@ class _Course(NamedTuple):
     residual: np.ndarray
 
     @classmethod
-    def of(cls, rows: pd.DataFrame) -> "_Course":
+    def of(cls, rows: "pd.DataFrame") -> "_Course":
         residual = np.sqrt(rows["natural_residual_sq"].to_numpy(float))
         return cls(rows["round"].to_numpy(float), rows["psi"].to_numpy(float), residual)
 

@@ -5,20 +5,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-import pandas as pd
 from safetensors.numpy import load as read_safetensors
 from safetensors.numpy import save as safetensors
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.trees import named_leaves
 from compositefl.core.types import Params
-from compositefl.report import page
-from compositefl.report.overview import Shown, run_sections
 from compositefl.solve.ending import Ending, how_it_ended
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 BARE = "params"  # the name in files of a model that is one array and not a tree
 
@@ -28,7 +28,7 @@ class Result:
     """The outcome of `minimize`. With trials > 1 all arrays have the trial as leading axis."""
 
     params: Params  # the post-prox model
-    history: pd.DataFrame  # one row per evaluation and trial
+    history: "pd.DataFrame"  # one row per evaluation and trial
     server: Any  # the server's final state
     clients: Any  # the clients' private states, the client as leading axis (after the trial)
     stopped: str  # "rounds", "tolerance", "interrupted" or "diverged"
@@ -95,6 +95,9 @@ class Result:
         It opens in a browser without a network. Needs the extra "report".
         """
         label = str(self.config.get("algorithm", "run")).partition("(")[0]
+        from compositefl.report import page  # here: they load pandas
+        from compositefl.report.overview import Shown, run_sections
+
         shown = Shown(
             label=label,
             history=self.history,
@@ -132,7 +135,9 @@ class Result:
         )
 
 
-def _read_history(path: Path) -> pd.DataFrame:
+def _read_history(path: Path) -> "pd.DataFrame":
+    import pandas as pd
+
     try:
         return pd.read_csv(path)
     except pd.errors.EmptyDataError:  # a run without an evaluation

@@ -17,15 +17,17 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from compositefl import cluster
 from compositefl.algorithms.base import Algorithm, automatic
+from compositefl.core.errors import CompositeFLError, ProcessLost
 from compositefl.engine.accounting import round_cost
 from compositefl.engine.stationarity import METRICS
-from compositefl.problem import Problem, RowClients, pieces
+from compositefl.problem import Problem, RowClients, Stacked, pieces
 from compositefl.report.notebook import NotebookBar, in_notebook
 from compositefl.report.tracking import tell
 from compositefl.simulation.loop import LoopSimulation
 from compositefl.simulation.memory import give_back
-from compositefl.simulation.rounds import Conditions
+from compositefl.simulation.program import Conditions
 from compositefl.simulation.simulation import Simulation
 from compositefl.solve import checkpoint as checkpoints
 from compositefl.solve.checkpoint import Checkpoint
@@ -87,11 +89,26 @@ class Run:
                 "trials": list(trials),
                 "data": _data_hash(problem),
             }
-            if options.resume and self.path.exists():
+            exists = self.path.exists()
+            there, missing = cluster.agreed(exists, not exists)
+            if options.resume and there:
+                if missing:
+                    raise CompositeFLError(f"checkpoint={self.path} is not seen by every process")
                 self._restore(self.path)
 
     def loop(self) -> str:
         """Run to the end, or to a reason to stop earlier; returns the reason."""
+        try:
+            return self._loop()
+        except jax.errors.JaxRuntimeError as error:
+            if not cluster.together():
+                raise
+            kept = "without checkpoint= the run is lost"
+            if self.path is not None:
+                kept = f"resume=True goes on from checkpoint={self.path}, with any number of them"
+            raise ProcessLost(f"another process of the run has gone: {kept}") from error
+
+    def _loop(self) -> str:
         simulation, rounds, every = self.simulation, self.options.rounds, self.options.every
         simulation.advance(simulation.round)  # compiles
         give_back()
@@ -99,8 +116,13 @@ class Run:
             self._look()
             self._evaluate()
             give_back()
+            if cluster.together():  # a process that is lost takes its clients' states with it
+                self._save()
         saved_at = time.monotonic()
-        with _progress_bar(self.options.progress) as bar, _interrupt() as interrupted:
+        with (
+            _progress_bar(self.options.progress and cluster.is_first()) as bar,
+            _interrupt() as interrupted,
+        ):
             task = bar.add_task("", total=rounds, note="")
 
             cell = NotebookBar(rounds) if self.options.progress and in_notebook() else None
@@ -117,14 +139,14 @@ class Run:
                 if not reason:
                     row = min(rounds, (simulation.round // every + 1) * every)
                     target = row if self.steering is None else min(row, self.steering.next_look)
-                    chunk = self._advance(target, chunk, show, interrupted)
+                    chunk, stop = self._advance(target, chunk, show, interrupted)
                     self._look(last=simulation.round == rounds)
                     if simulation.round == row or self._all_diverged():
                         self._evaluate()
-                    if interrupted() and not self._enough():
+                    if (stop or self._alone(interrupted)) and not self._enough():
                         reason = "interrupted"
                     show()
-                if reason or time.monotonic() - saved_at > CHECKPOINT_EVERY:
+                if reason or cluster.agreed(time.monotonic() - saved_at)[0] > CHECKPOINT_EVERY:
                     self._save()
                     saved_at = time.monotonic()
         return reason
@@ -158,10 +180,13 @@ class Run:
 
     def _advance(
         self, target: int, chunk: int, show: Callable[[], None], interrupted: Callable[[], bool]
-    ) -> int:
-        """Run to round `target` in chunks of about PATIENCE seconds; returns the chunk's size."""
-        simulation = self.simulation
-        while simulation.round < target and not interrupted() and not self._all_diverged():
+    ) -> tuple[int, bool]:
+        """Run to round `target` in chunks of about PATIENCE seconds.
+
+        Returns the chunk's size, and whether the run was interrupted, alike in all processes.
+        """
+        simulation, stop = self.simulation, self._alone(interrupted)
+        while simulation.round < target and not stop and not self._all_diverged():
             here = min(chunk, target - simulation.round)
             began = time.perf_counter()
             with watch(f"rounds {simulation.round + 1} to {simulation.round + here}"):
@@ -169,9 +194,16 @@ class Run:
                 simulation.block_until_ready()
             elapsed = time.perf_counter() - began
             self.seconds += elapsed
-            chunk = max(1, int(min(2.0 * here, PATIENCE / max(elapsed / here, 1e-9))))
+            size, stop = cluster.agreed(
+                min(2.0 * here, PATIENCE / max(elapsed / here, 1e-9)), interrupted()
+            )
+            chunk = max(1, int(size))
             show()
-        return chunk
+        return chunk, stop
+
+    def _alone(self, interrupted: Callable[[], bool]) -> bool:
+        """Interrupted, and no other process has to hear of it first."""
+        return interrupted() and not cluster.together()
 
     def _measure(self) -> Any:
         """The metrics of the present models."""
@@ -211,7 +243,8 @@ class Run:
             kept, about = self._steered()
             state = self.simulation.state(), self.simulation.work, kept
             now = Checkpoint(state, self.simulation.round, self.seconds, self.history, about)
-            checkpoints.save(self.path, self.fingerprint, now)
+            if cluster.is_first():
+                checkpoints.save(self.path, self.fingerprint, now)
 
     def _restore(self, path: Path) -> None:
         like = self.simulation.state(), self.simulation.work, self._steered()[0]
@@ -233,7 +266,9 @@ def _data_hash(problem: Problem) -> str:
     clients = problem.clients
     trees = [problem.params, *(tree for _, tree in pieces(clients))]
     if isinstance(clients, RowClients):
-        trees += [clients.sizes, clients.rows(np.arange(len(problem.sizes)))]
+        trees += [clients.sizes]
+        if not isinstance(clients, Stacked):  # whose rows lie in the order of the clients
+            trees += [clients.rows(np.arange(len(problem.sizes)))]
     for leaf in jax.tree.leaves(trees):
         array = np.ascontiguousarray(leaf)
         digest.update(repr((array.shape, array.dtype.str)).encode())

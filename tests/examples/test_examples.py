@@ -67,7 +67,7 @@ def test_low_rank_tasks(example):
 def test_two_four(example):
     names, _ = example("two_four")
     assert names["packed"].values.shape == (32, 32) and names["last"].accuracy > 0.2
-    assert np.mean(names["full"] <= 2) > 0.1
+    assert np.mean(names["full"] < 4) > 0.2  # at the start every group is full
 
 
 def test_fused_signal(example):

@@ -18,6 +18,7 @@ GOOD, POOR = 0.75, 0.25  # shares that lower and raise the damping
 FACTOR = 10.0
 FIRST = 1e-2  # the damping after the first rejection
 SMALLEST = 1e-10  # damping that is always there: with few samples a Hessian is singular
+FEW = 200  # entries at zero whose second derivatives are asked for at once; then twice the others
 NOISE = 1e-14  # rounding of a loss, relative
 SLOW = 0.15  # share of its residual that a step may leave before a new Hessian is wanted
 
@@ -64,20 +65,23 @@ class Newton:
 
     def wants(self, share: float) -> Array:
         """Entries whose second derivatives are needed soon."""
-        return self.free & self.penalty.candidates(self.x, self.gradient, share)
+        most = max(FEW, 2 * int(np.count_nonzero(self.x)))
+        found = self.penalty.candidates(self.x, self.gradient, share, most)
+        return self.free & (found | (self.trial != 0))
 
     @property
     def ready(self) -> bool:
-        """Whether the Hessian at hand covers all that the next step may change."""
+        """Whether the Hessian at hand covers all that the next step should change."""
         return self.hessian is not None and self.hessian.covers(self.wants(1.0))
 
     def propose(self) -> None:
-        """Set the trial point; without a Hessian that suffices it stays where we are."""
+        """Set the trial point: entries outside the Hessian stay where they are."""
         if not self.begun:
             return
         self.trial, self.promised = self.x, 0.0
-        if not self.ready or self.hessian is None:
+        if not self.ready:
             self.stale = True
+        if self.hessian is None:
             return
         H, index = self.hessian.matrix, self.hessian.index
         diagonal = np.abs(np.diag(H))

@@ -33,8 +33,11 @@ class Penalty(Protocol):
         """argmin of g.(y - x) + 1/2 (y - x)'B(y - x) + phi(y) over y, equal to x outside index."""
         ...
 
-    def candidates(self, x: Array, gradient: Array, share: float) -> Array:
-        """Entries that may change: not zero, or with a gradient above a share of their weight."""
+    def candidates(self, x: Array, gradient: Array, share: float, most: int) -> Array:
+        """Entries that may change: not zero, or with a gradient above a share of their weight.
+
+        At most so many at zero, the strongest.
+        """
         ...
 
 
@@ -62,9 +65,14 @@ class ElasticNet:
         y[index] = subproblem.solve(A, c, self.l1[index], *bounds, x[index])
         return y
 
-    def candidates(self, x: Array, gradient: Array, share: float) -> Array:
-        moves = np.abs(gradient + self.l2 * x) >= share * self.l1
-        return (moves & (self.lower < self.upper)) | (x != 0)
+    def candidates(self, x: Array, gradient: Array, share: float, most: int) -> Array:
+        active = (x != 0) | (self.l1 == 0)
+        pull = np.abs(gradient + self.l2 * x)
+        waiting = (pull >= share * self.l1) & (self.lower < self.upper) & ~active
+        if waiting.sum() > most:
+            strength = np.where(waiting, pull / np.where(self.l1 > 0, self.l1, 1.0), 0.0)
+            waiting &= strength >= np.partition(strength, -most)[-most]
+        return waiting | active
 
 
 @dataclass(frozen=True)
@@ -129,7 +137,7 @@ class General:
         out[order] = np.concatenate([tree["coef"].ravel(), tree["free"]])
         return out
 
-    def candidates(self, x: Array, gradient: Array, share: float) -> Array:
+    def candidates(self, x: Array, gradient: Array, share: float, most: int) -> Array:
         return np.ones(self.size, bool)
 
 

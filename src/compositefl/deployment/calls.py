@@ -96,10 +96,12 @@ class SiteCalls:
         prefix: str,
         like: Any,
         not_finite: list[str] | None = None,
+        largest: float | None = None,
         **more: Any,
     ) -> dict[str, Reply]:
         """Call `method` in round t; the answers whose arrays look `like` it, in the sites' order.
 
+        largest: number that an answer may have, where it is not that of the federation.
         not_finite: gets the names of sites that sent NaN or infinity.
         """
         about = {
@@ -112,7 +114,9 @@ class SiteCalls:
         network = self.federation.network
         limit = min(network.limit, tree_bytes(like) + SLACK)
         call = call_digest(self.federation.hash, self.run, method, t, arrays)
-        largest = LARGEST if method == "evaluate" else self.federation.limits.largest_number
+        if largest is None:
+            most = self.federation.limits.largest_number
+            largest = LARGEST if method == "evaluate" else most
         answers = self._call(t, sites, method, encode(about, arrays), network.round_timeout, limit)
         good: dict[str, Reply] = {}
         for site in (s for s in sites if s in answers):

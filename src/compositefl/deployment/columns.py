@@ -5,7 +5,7 @@ of a site's columns, and values in them, are nobody else's business.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -56,6 +56,56 @@ def by_name(
                 f"a column that the federation declares as {kind} is not",
             )
     return Samples(x, labels(y, data.labels, classes, f"{where}: {target}"))
+
+
+class Columns(NamedTuple):
+    """Columns of a table as arrays: features, target, and others by the federation's names."""
+
+    x: np.ndarray
+    y: np.ndarray
+    more: dict[str, np.ndarray]
+
+
+def with_others(
+    frame: "pd.DataFrame",
+    data: DataTable,
+    others: Sequence[str],
+    renamed: Mapping[str, str],
+    where: str,
+    *,
+    missing: bool,
+) -> Columns:
+    """Features, target and other columns, such as weights.
+
+    missing: features may have gaps, which become NaN.
+    """
+    own = {name: renamed.get(name, name) for name in (*data.features, *others)}
+    absent = [name for name in own.values() if name not in frame.columns]
+    if absent:
+        raise PrivateError(
+            f"{where} lacks {_listed(absent)}; [columns] in site.toml says what a column is called "
+            "here",
+            f"its data lack {len(absent)} of the columns that the federation names",
+        )
+    features = [own[name] for name in data.features]
+    gaps = frame[features].isna().to_numpy() if missing else None
+    if gaps is not None and gaps.any():
+        numbers = frame[features].select_dtypes("number").columns
+        frame = frame.assign(**{name: frame[name].fillna(0) for name in numbers})
+    known = {name: name_here for name, name_here in renamed.items() if name not in others}
+    samples = by_name(frame, data, known, None, len(data.labels) or None, where)
+    x = np.where(gaps, np.nan, samples.x) if gaps is not None and gaps.any() else samples.x
+    more = {name: numbers_of(frame[own[name]], f"{where}: {own[name]}") for name in others}
+    return Columns(x, np.asarray(samples.y, float), more)
+
+
+def numbers_of(column: "pd.Series", where: str) -> np.ndarray:
+    """A column of finite numbers."""
+    kind = getattr(column.dtype, "kind", "O")
+    values = column.to_numpy(float) if kind in "biuf" else np.array([np.nan])
+    if not np.isfinite(values).all():
+        raise PrivateError(f"{where} must hold finite numbers", "a column holds no finite numbers")
+    return values
 
 
 def labels(

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from compositefl.deployment.coordinator import Coordinator
 from compositefl.deployment.federation import Federation
+from compositefl.deployment.glm_server import GLMCoordinator, coordinator_of
 from compositefl.deployment.messages import Message, decode
 from compositefl.deployment.site import Site
 from compositefl.deployment.transport import InProcess
@@ -49,11 +49,14 @@ def dry_run(site: Site, federation: Federation) -> DryRun:
 
         transport = InProcess({site.name: handle})
         run = "check-w0" if federation.path else "check"  # a path has a run for each weight
-        server = Coordinator(federation, transport, Path(folder) / "server", run)
+        server = coordinator_of(federation, transport, Path(folder) / "server", run)
         server.calls.join(0, [site.name])
         if server.roster.joined([site.name]):
             hello = found.answers["hello"][0].values
             found.samples, found.tests = hello["samples"], hello["tests"]
+            if isinstance(server, GLMCoordinator):
+                server.first_request(site.name)
+                return found
             server._collect(0, [site.name])
             if federation.every:
                 server.judge.measure(0, server.server, [site.name])

@@ -23,6 +23,7 @@ from compositefl.core.errors import (
 from compositefl.core.resolve import is_reference, require_kind
 from compositefl.deployment import penalty
 from compositefl.deployment.entries import DataTable, Limits, Network, Privacy, fill, words
+from compositefl.deployment.glm_table import GLMTable
 from compositefl.deployment.penalty import read_parts, read_path, weight_of
 from compositefl.deployment.privacy import epsilon
 from compositefl.deployment.trust import accepts, check_name, own_class, own_factory
@@ -44,9 +45,9 @@ class Federation:
     text: str = field(repr=False)  # the file, word for word: its hash is the identity
     name: str
     sites: tuple[str, ...]  # their order is the order of the clients in a simulation
-    model: dict[str, Any]
-    algorithm: dict[str, Any]
     rounds: int
+    model: dict[str, Any] = field(default_factory=dict)
+    algorithm: dict[str, Any] = field(default_factory=dict)
     regularizer: str = "zero"
     regularizers: tuple[dict[str, Any], ...] = ()  # by patterns of names, instead
     path: tuple[float, ...] = ()  # weights of the regulariser, a run each
@@ -63,6 +64,7 @@ class Federation:
     limits: Limits = field(default=LIMITS)
     data: DataTable | None = None  # None: arrays, such as images, not tables
     privacy: Privacy | None = None
+    glm: GLMTable | None = None  # instead of [model] and [algorithm]
     modules: tuple[str, ...] = ()  # of the node that reads it, never of the text
     weight: float | None = None  # of the path, by the name of the run
 
@@ -130,13 +132,33 @@ class Federation:
             raise CompositeFLError(
                 f"minimum_sites={self.minimum_sites} is more than the {len(self.sites)} sites"
             )
+        if self.glm is not None:
+            self._check_glm(self.glm)
+            return
         for name in ("model", "algorithm"):
             table = getattr(self, name)
             if not isinstance(table, dict) or not isinstance(table.get("name"), str):
                 raise CompositeFLError(f'[{name}] needs a name, such as name = "..."')
 
+    def _check_glm(self, glm: GLMTable) -> None:
+        if self.model or self.algorithm or self.privacy is not None:
+            raise CompositeFLError("[glm] stands alone, without [model], [algorithm] and [privacy]")
+        if self.data is None:
+            raise CompositeFLError("[glm] needs [data], which names features and target")
+        classes = len(self.data.labels)
+        two, many = glm.family == "binomial", glm.family == "multinomial"
+        if (two and classes != 2) or (many and classes < 3):
+            wanted = "two" if two else "three or more"
+            raise CompositeFLError(
+                f'[data] labels must name the {wanted} classes of {glm.family}: ["no", "yes"]'
+            )
+        if glm.penalty_factor is not None and len(glm.penalty_factor) != len(self.data.features):
+            raise CompositeFLError("[glm] penalty_factor must have a number for every feature")
+
     def check(self) -> "Federation":
         """Refuse what does not go together; returns the federation."""
+        if self.glm is not None:
+            return self
         algorithm = self.make_algorithm()
         label = self.algorithm["name"]
         if wants_theory(algorithm):
@@ -207,6 +229,8 @@ class Federation:
     @property
     def every(self) -> int:
         """Rounds between two evaluations, 0 for none."""
+        if self.glm is not None:
+            return 0
         return max(1, self.rounds // 50) if self.eval_every is None else self.eval_every
 
     @property
@@ -216,6 +240,8 @@ class Federation:
         Where an algorithm of one's own cannot be looked up (the administrator's machine need not
         have it), what the file says; the server knows whether it needs all.
         """
+        if self.glm is not None:
+            return len(self.sites) if self.glm.missing == "wait" else 1
         module, own, _ = self.algorithm["name"].partition(":")
         if (not own or accepts(module, self.modules)) and self.algorithm_class().needs_everyone:
             return len(self.sites)
@@ -265,4 +291,10 @@ class Federation:
 
 
 # A table a concern: its own dataclass in entries.py.
-TABLES = {"data": DataTable, "network": Network, "limits": Limits, "privacy": Privacy}
+TABLES = {  # a table per concern
+    "data": DataTable,
+    "glm": GLMTable,
+    "limits": Limits,
+    "network": Network,
+    "privacy": Privacy,
+}

@@ -21,7 +21,7 @@ from nvflare.collab import collab
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.files import PRIVATE, make_private, private_folder, privately
-from compositefl.deployment.coordinator import Coordinator, write_progress
+from compositefl.deployment.coordinator import write_progress
 from compositefl.deployment.federation import Federation
 from compositefl.deployment.flare_kits import forget, write_log_config
 from compositefl.deployment.flare_nodes import (
@@ -34,6 +34,7 @@ from compositefl.deployment.flare_nodes import (
     stop,
     stop_all,
 )
+from compositefl.deployment.glm_server import coordinator_of
 from compositefl.deployment.health import FILE as METRICS
 from compositefl.deployment.health import report_health
 from compositefl.deployment.progress import Progress
@@ -151,7 +152,8 @@ class Server:
                 there(stamped)
                 health(stamped)
 
-            Coordinator(federation, Calls(), folder, run, report, ORPHAN).run().save(outcome)
+            server = coordinator_of(federation, Calls(), folder, run, report, ORPHAN)
+            server.run().save(outcome)
         except CompositeFLError as error:
             there({"event": "refused", "reason": str(error)})
             raise

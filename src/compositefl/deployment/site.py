@@ -1,5 +1,6 @@
 """What one site says about itself, `site.toml`: its name, its data, what it agrees to run."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from compositefl.core.errors import CompositeFLError
 from compositefl.core.resolve import resolve
 from compositefl.data import Dataset, Samples
 from compositefl.data.tables import read_table
-from compositefl.deployment.columns import by_name, labels
+from compositefl.deployment.columns import Columns, by_name, labels, with_others
 from compositefl.deployment.entries import DataTable, fill, words
 from compositefl.deployment.federation import Federation
 from compositefl.deployment.ledger import SiteLimits
@@ -87,6 +88,27 @@ class Site:
         except CompositeFLError as error:  # its text may quote names and values
             raise PrivateError(str(error), "its data cannot be read") from error
         return made[0], made[1]
+
+    def table(self, data: DataTable, others: Sequence[str], *, missing: bool) -> Columns:
+        """The training table with the columns that the federation names, and `others`."""
+        import pandas as pd
+
+        try:
+            if self.function is None:
+                assert self.train is not None
+                where = f"[train] {self.train.get('file')}"
+                if "file" not in self.train:
+                    raise CompositeFLError("[train] lacks file")
+                frame = read_table(self.folder / self.train["file"])
+            else:
+                where, frame = self.function, self._call(self.function)[0]
+                if not isinstance(frame, pd.DataFrame):
+                    raise CompositeFLError(f"{where} must return tables (pandas.DataFrame)")
+            return with_others(frame, data, others, self.columns, where, missing=missing)
+        except PrivateError:
+            raise
+        except CompositeFLError as error:  # its text may quote names and values
+            raise PrivateError(str(error), "its data cannot be read") from error
 
     def _call(self, name: str) -> tuple[Any, Any]:
         made = resolve(name)()

@@ -11,6 +11,7 @@ from compositefl.core.vector import Vector
 from compositefl.deployment.compute import Plan, SiteEngine, make_site_engine
 from compositefl.deployment.entries import MEBIBYTE
 from compositefl.deployment.federation import Federation
+from compositefl.deployment.glm_site import GLMSession
 from compositefl.deployment.ledger import Ledger
 from compositefl.deployment.messages import (
     SLACK,
@@ -31,7 +32,7 @@ from compositefl.deployment.trust import check_name
 
 
 class Worker:
-    """Answers `hello`, `open`, `round` and `evaluate`, one call at a time.
+    """Answers `hello` and the calls of the session that it joined, one at a time.
 
     `folder` is where private states are kept, one sub-folder per run.
     """
@@ -40,24 +41,19 @@ class Worker:
         self.site = site
         self.folder = folder
         self._lock = threading.Lock()
-        self._session: Session | None = None
+        self._session: Session | GLMSession | None = None
 
     def handle(self, method: str, payload: bytes) -> bytes:
         """The answer to one call. Calls that overlap wait for each other."""
         with self._lock:
             if method == "hello":
                 return self._hello(decode(payload, MEBIBYTE))
-            answers = {
-                "open": Session.open,
-                "round": Session.round,
-                "evaluate": Session.evaluate,
-            }
-            if method not in answers:
-                raise CompositeFLError(f"there is no method '{method}'")
-            if self._session is None:
-                raise CompositeFLError("no federation has been joined; say hello first")
             session = self._session
-            return answers[method](session, session.read(payload))
+            if session is None:
+                raise CompositeFLError("no federation has been joined; say hello first")
+            if method not in session.answers:
+                raise CompositeFLError(f"there is no method '{method}'")
+            return session.answers[method](session.read(payload))
 
     def _hello(self, message: Message) -> bytes:
         """Join a run of a federation that this site was told to accept."""
@@ -65,14 +61,15 @@ class Worker:
         federation = self.site.admit(value(message, "federation", str))
         session = self._session
         if session is None or (session.hash, session.run) != (federation.hash, run):
-            session = self._session = Session(self.site, federation, run, self.folder)
+            kind = Session if federation.glm is None else GLMSession
+            session = self._session = kind(self.site, federation, run, self.folder)
         return encode(
             {
                 "federation": federation.hash,
                 "run": run,
                 "site": self.site.name,
-                "samples": session.engine.size,
-                "tests": session.engine.test_size,
+                "samples": session.size,
+                "tests": session.test_size,
             }
         )
 
@@ -92,6 +89,8 @@ class Session:
         _check_size(
             self.engine, max(federation.limits.minimum_samples, site.limits.minimum_samples)
         )
+        self.size, self.test_size = self.engine.size, self.engine.test_size
+        self.answers = {"open": self.open, "round": self.round, "evaluate": self.evaluate}
         shapes = self.plan.shapes
         self.store = Store(folder / run / self.hash[:16], self.plan.client, shapes.upload)
         self.noise = None if federation.privacy is None else Gaussian(federation.privacy)

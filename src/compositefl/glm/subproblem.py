@@ -62,7 +62,7 @@ def _value(A: Array, c: Array, l1: Array, y: Array) -> float:
 def _single_entries(
     A: Array, q: Array, l1: Array, lower: Array, upper: Array, y: Array, which: Array
 ) -> None:
-    """Move each of these entries of y, in place, to where it is best with the others as they are."""
+    """Move each of these entries of y, in place, to where it is best while the others stay."""
     for j in np.flatnonzero(which):
         a, old = A[j, j], y[j]
         z = old - q[j] / a

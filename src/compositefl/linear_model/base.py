@@ -1,6 +1,7 @@
 """What all estimators share: checking, fitting over sites, coefficients in original units."""
 
 import numbers
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
@@ -135,6 +136,23 @@ class GeneralizedLinearModel(BaseEstimator):
         local = LocalSites(inputs.make_sites(made, X, y, rows, weight, shift, classes))
         self._prepare(local, X, y, rows)
         self._fit_sites(spec, local, names)
+        return self
+
+    def fit_over(
+        self, sites: Sites, names: Sequence[str], labels: Sequence[str] | None = None
+    ) -> "GeneralizedLinearModel":
+        """Fit over sites of any kind, such as those on a network.
+
+        names: of the features. labels: of the classes, in the order of their numbers.
+        """
+        self._check_parameters()
+        self.n_features_in_ = len(names)
+        self.feature_names_in_ = np.array(list(names), object)
+        if labels is not None:
+            self.classes_ = np.array(list(labels))
+        classes = 2 if labels is None else len(labels)
+        spec = self._spec(self._family(classes), classes, len(names))
+        self._fit_sites(spec, sites, list(names))
         return self
 
     def _fit_sites(self, spec: Spec, sites: Sites, names: list[str]) -> None:

@@ -1,0 +1,216 @@
+"""The server of a generalised linear model's run: asks the sites for sums and adds them up.
+
+What it has been told is kept in a journal. The fit is a function of these sums alone, so a server
+that was killed goes through the journal again without asking anybody, and goes on where it ended.
+"""
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compositefl.core.errors import CompositeFLError
+from compositefl.core.files import only_one, private_folder, read_sealed, write_sealed
+from compositefl.deployment.calls import LARGEST, Report, SiteCalls
+from compositefl.deployment.coordinator import Coordinator
+from compositefl.deployment.federation import Federation
+from compositefl.deployment.glm_site import LARGEST_LOSS, pack_request
+from compositefl.deployment.messages import call_digest, decode, encode
+from compositefl.deployment.roster import Roster
+from compositefl.deployment.transport import Transport
+from compositefl.deployment.trust import check_name
+from compositefl.glm.requests import answer_shapes
+from compositefl.glm.site import Sums
+from compositefl.glm.sites import add_up, count_bytes
+from compositefl.linear_model import save_model
+from compositefl.linear_model.base import GeneralizedLinearModel
+
+Array = np.ndarray
+REMEDY = "remove the folder of the run: the fit begins anew"
+
+
+class TooFewSites(CompositeFLError):
+    """Not all sites that are needed have answered; the run can be resumed."""
+
+
+class SitesLeft(CompositeFLError):
+    """A site is gone and the fit begins anew without it."""
+
+
+@dataclass(frozen=True)
+class GLMResult:
+    """The fitted model, and how the run went."""
+
+    model: GeneralizedLinearModel | None
+    stopped: str
+    rounds: int
+    config: dict[str, Any]
+
+    def save(self, folder: Path) -> None:
+        """model.json, coefficients.csv and config.json."""
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.model is not None:
+            save_model(self.model, folder / "model.json", {"target": self.config["target"]})
+            self.model.summary().frame.to_csv(folder / "coefficients.csv", index=False)
+        about = self.config | {"stopped": self.stopped, "rounds": self.rounds}
+        (folder / "config.json").write_text(json.dumps(about, indent=2) + "\n")
+
+
+class NetworkSites:
+    """Sites on a network, as `compositefl.glm.sites.Sites`."""
+
+    def __init__(self, calls: SiteCalls, journal: Path, shapes: dict[str, Any], names: list[str]):
+        self.calls, self.journal, self.shapes = calls, private_folder(journal), shapes
+        self.names = names  # in the order of the federation: sums do not depend on who is first
+        self.rounds = self.bytes_up = self.bytes_down = 0
+
+    def ask(self, method: str, **request: Any) -> Sums:
+        """The sum over all sites, from the journal where it is there."""
+        arrays, t = pack_request(method, request), self.rounds
+        self.rounds += 1
+        digest = call_digest(self.calls.federation.hash, ",".join(self.names), "sums", t, arrays)
+        path = self.journal / f"{t:06d}"
+        if path.exists():
+            kept = decode(read_sealed(path, REMEDY), self.calls.federation.network.limit)
+            if kept.values.get("request") == digest:
+                return dict(kept.arrays)
+        answers = self._from_sites(t, method, request, arrays)
+        total = add_up(answers)
+        self.bytes_down += len(answers) * count_bytes(arrays)
+        self.bytes_up += sum(map(count_bytes, answers))
+        write_sealed(path, encode({"request": digest}, total))
+        self.calls.report({"event": "round", "round": t + 1, "sites": sorted(self.names)})
+        return total
+
+    def _from_sites(
+        self, t: int, method: str, request: dict[str, Any], arrays: dict[str, Array]
+    ) -> list[Sums]:
+        """The answers of all sites; those that have not answered are asked again."""
+        shapes = answer_shapes(method, request, **self.shapes)
+        like = {name: np.zeros(shape) for name, shape in shapes.items()}
+        network, roster = self.calls.federation.network, self.calls.roster
+        found: dict[str, Sums] = {}
+        for attempt in range(network.retries + 1):
+            if attempt:
+                time.sleep(network.retry_wait)
+            left = [name for name in self.names if name not in found]
+            self.calls.join(t, [name for name in left if not roster.members[name].joined])
+            there = roster.joined(left)
+            largest = LARGEST_LOSS if method == "evaluate" else LARGEST**2
+            got = self.calls.ask(t, there, "sums", arrays, "sums", like, largest=largest)
+            found |= {name: reply.tree for name, reply in got.items()}
+            if len(found) == len(self.names):
+                return [found[name] for name in self.names]
+            if not roster.willing():
+                break  # asking again would get the same answer
+        absent = [name for name in self.names if name not in found]
+        glm = self.calls.federation.glm
+        if glm is not None and glm.missing == "without" and found:
+            raise SitesLeft(",".join(found))
+        raise TooFewSites(f"no answer from {', '.join(absent)}; the run can be resumed")
+
+
+class GLMCoordinator:
+    """One run of a federation with [glm], from the journal in `folder` where there is one.
+
+    patience: seconds to wait for another job of the run, as of `Coordinator`.
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        transport: Transport,
+        folder: Path,
+        run: str,
+        report: Report = lambda _: None,
+        patience: float = 0.0,
+    ):
+        self.federation, self.report, self.patience = federation, report, patience
+        self.folder = private_folder(folder / check_name("run", run))
+        self.name = run
+        self.roster = Roster.of(federation.sites)
+        self.calls = SiteCalls(
+            federation,
+            run,
+            transport,
+            self.roster,
+            lambda event: self.report(event),
+            lambda _: (0, 0),
+        )
+
+    def run(self) -> GLMResult:
+        """Fit; a run that stopped early can be resumed."""
+        with only_one(self.folder / "lock", f"the run {self.name}", self.patience):
+            return self._run()
+
+    def _run(self) -> GLMResult:
+        federation = self.federation
+        self.report({"event": "start", "round": 0, "rounds": federation.rounds})
+        names, stopped, model = list(federation.sites), "converged", None
+        left_out: list[str] = []
+        sites = self._sites(names)
+        while model is None and stopped == "converged":
+            try:
+                model = self._fit(sites)
+            except SitesLeft as left:  # the samples are others: everything begins anew
+                names = str(left).split(",")
+                left_out = [name for name in federation.sites if name not in names]
+                self.report({"event": "without", "round": sites.rounds, "sites": left_out})
+                sites = self._sites(names)
+            except TooFewSites as error:
+                stopped = "too few sites" if self.roster.willing() else "refused"
+                self.report({"event": "failure", "round": sites.rounds, "reason": str(error)})
+        self.report({"event": "stop", "reason": stopped, "round": sites.rounds})
+        config = {
+            "federation": federation.hash,
+            "run": self.name,
+            "target": federation.data.target if federation.data else "",
+            "sites": list(federation.sites),
+            "left_out": left_out,
+            "samples": {name: member.samples for name, member in self.roster.members.items()},
+            "bytes_sent": self.calls.bytes_sent,
+            "bytes_received": self.calls.bytes_received,
+        }
+        return GLMResult(model, stopped, sites.rounds, config)
+
+    def first_request(self, site: str) -> Sums:
+        """What one site answers first: counts, sums and missing values."""
+        glm = self.federation.glm
+        return self._sites([site]).ask("describe", problems=1 + (glm.cv or 0 if glm else 0))
+
+    def _sites(self, names: list[str]) -> NetworkSites:
+        glm, data = self.federation.glm, self.federation.data
+        assert glm is not None and data is not None
+        classes = len(data.labels) or 2
+        family = glm.estimator(0)._family(classes)
+        shapes = {
+            "features": len(data.features),
+            "targets": classes if family.response == "class" else 1,
+            "outputs": family.outputs(classes),
+            "scale": bool(family.has_scale),
+        }
+        journal = self.folder / ("journal" if len(names) == len(self.federation.sites) else "anew")
+        return NetworkSites(self.calls, journal, shapes, names)
+
+    def _fit(self, sites: NetworkSites) -> GeneralizedLinearModel:
+        glm, data = self.federation.glm, self.federation.data
+        assert glm is not None and data is not None
+        model = glm.estimator(self.federation.seed)
+        model.fit_over(sites, list(data.features), data.labels or None)
+        return model
+
+
+def coordinator_of(
+    federation: Federation,
+    transport: Transport,
+    folder: Path,
+    run: str,
+    report: Report = lambda _: None,
+    patience: float = 0.0,
+) -> Coordinator | GLMCoordinator:
+    """The server that a federation needs."""
+    kind = Coordinator if federation.glm is None else GLMCoordinator
+    return kind(federation, transport, folder, run, report, patience)

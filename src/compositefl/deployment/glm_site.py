@@ -1,0 +1,140 @@
+"""A site in the run of a generalised linear model: it answers with sums over its samples.
+
+It keeps nothing between two calls: a request says all that its answer depends on, and folds are
+drawn from the seed and the site's name. What it may give is in its ledger.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compositefl.core.errors import CompositeFLError
+from compositefl.deployment.entries import DataTable
+from compositefl.deployment.federation import Federation
+from compositefl.deployment.ledger import Ledger
+from compositefl.deployment.messages import (
+    Message,
+    answer_digest,
+    call_digest,
+    decode,
+    encode,
+    pack,
+    value,
+)
+from compositefl.deployment.site import Site
+from compositefl.deployment.transport import PrivateError
+from compositefl.glm.families import Family
+from compositefl.glm.requests import METHODS, check_request
+from compositefl.glm.site import Site as Table
+
+LARGEST_LOSS = 1e300  # what an infinite loss is sent as: no step to such a point is taken
+
+
+class GLMSession:
+    """One site in one run."""
+
+    def __init__(self, site: Site, federation: Federation, run: str, folder: Path):
+        if site.name not in federation.sites:
+            raise CompositeFLError(f"{site.name} is not a site of the federation")
+        glm, data = federation.glm, federation.data
+        assert glm is not None and data is not None  # federation.check sees to it
+        self.name, self.run, self.hash = site.name, run, federation.hash
+        self.ledger = Ledger(folder, federation, run, site.limits)  # before the data are read
+        self.family: Family = glm.estimator(0)._family(len(data.labels) or 2)
+        frame = site.table(data, glm.columns, missing=glm.impute is not None)
+        minimum = max(federation.limits.minimum_samples, site.limits.minimum_samples)
+        if len(frame.x) < minimum:
+            raise CompositeFLError(f"this site has fewer samples than the minimum of {minimum}")
+        self.table = Table(
+            site.name,
+            self.family,
+            frame.x,
+            _response(frame, data, glm.event),
+            frame.more.get(glm.weight or ""),
+            frame.more.get(glm.offset or ""),
+            classes=len(data.labels) or 2,
+        )
+        if problem := None if self.family.coupled else self.family.check(self.table.y):
+            raise PrivateError(
+                f"{data.target} {problem} for the family {self.family.name}",
+                f"its target {problem}",
+            )
+        self.folds = glm.cv or 0
+        if self.folds:
+            self.table.draw(self.folds, federation.seed)
+        self.limit = federation.network.limit
+        self.rounds = federation.rounds
+        self.size, self.test_size = len(frame.x), 0
+        self.answers = {"sums": self.sums}
+
+    def read(self, payload: bytes) -> Message:
+        """A message of this run."""
+        message = decode(payload, self.limit)
+        for name, mine in (("federation", self.hash), ("run", self.run)):
+            if message.values.get(name) != mine:
+                raise CompositeFLError(
+                    f"the message is for {name} {message.values.get(name)!r}, this site is in "
+                    f"{mine!r}; say hello first"
+                )
+        return message
+
+    def sums(self, message: Message) -> bytes:
+        """The answer to one request, if this site agreed to so many."""
+        t = value(message, "round", int)
+        if not 0 <= t < self.rounds:
+            raise CompositeFLError(f"round={t}: this site agreed to {self.rounds} rounds")
+        method, request = unpack_request(message.arrays)
+        check_request(self.table, method, request, 1 + self.folds)
+        with self.ledger.locked():
+            number = self.ledger.check("uploads")
+            made = getattr(self.table, method)(**request)
+            self.ledger.record("uploads", number)
+        arrays = pack("sums", {name: _finite(name, array) for name, array in made.items()})
+        call = call_digest(self.hash, self.run, "sums", t, message.arrays)
+        who = {"federation": self.hash, "run": self.run, "site": self.name, "round": t}
+        return encode(who | {"digest": answer_digest(call, who, arrays)}, arrays)
+
+
+def pack_request(method: str, request: dict[str, Any]) -> dict[str, np.ndarray]:
+    """A request as arrays alone, so that the digest of a call covers all of it."""
+    arrays = {f"ask/{name}": np.asarray(item) for name, item in request.items() if name != "score"}
+    arrays["method"] = np.array(METHODS.index(method))
+    if "score" in request:
+        arrays["score"] = np.frombuffer(request["score"].encode(), np.uint8)
+    return arrays
+
+
+def unpack_request(arrays: dict[str, np.ndarray]) -> tuple[str, dict[str, Any]]:
+    """What `pack_request` packed."""
+    number = arrays.get("method", np.array(-1))
+    if number.shape != () or not 0 <= int(number) < len(METHODS):
+        raise CompositeFLError("the request names no method")
+    request: dict[str, Any] = {
+        name.removeprefix("ask/"): array.item() if array.shape == () else array
+        for name, array in arrays.items()
+        if name.startswith("ask/")
+    }
+    if "score" in arrays:
+        request["score"] = arrays["score"].tobytes().decode("ascii", "replace")
+    return METHODS[int(number)], request
+
+
+def _finite(name: str, array: np.ndarray) -> np.ndarray:
+    """Sums as they travel: a point whose loss overflows is one with a very large loss."""
+    array = np.asarray(array, float)
+    if np.isfinite(array).all():
+        return array
+    return np.nan_to_num(array, nan=LARGEST_LOSS if name == "loss" else 0.0, posinf=LARGEST_LOSS)
+
+
+def _response(frame: Any, data: DataTable, event: str | None) -> np.ndarray:
+    if event is None:
+        return frame.y
+    happened = frame.more[event]
+    if not np.isin(happened, (0, 1)).all() or (frame.y < 0).any():
+        raise PrivateError(
+            f"{event} must hold 0 and 1 and {data.target} times that are not negative",
+            "its events or times are not what they must be",
+        )
+    return np.column_stack([frame.y, happened])

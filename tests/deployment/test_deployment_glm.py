@@ -1,0 +1,261 @@
+"""Generalised linear models over a transport: the simulation's coefficients, from sums alone."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer
+
+from compositefl import linear_model
+from compositefl.core.errors import CompositeFLError
+from compositefl.deployment import Federation, InProcess, Site, Worker
+from compositefl.deployment.glm_server import GLMCoordinator
+from compositefl.deployment.glm_site import pack_request
+from compositefl.deployment.messages import encode
+
+SITES = ("north", "south", "west")
+FEATURES = ("mean radius", "mean texture", "mean smoothness", "worst area", "worst symmetry")
+QUICK = "[network]\nretries = 1\nretry_wait = 0.01\n"
+
+
+def frame():
+    data = load_breast_cancer(as_frame=True)
+    table = data.data[list(FEATURES)].assign(outcome=np.where(data.target > 0, "good", "bad"))
+    table["site"] = np.array(SITES)[np.digitize(table["worst area"], (600, 1000))]
+    table["times"] = 1.0 + (np.arange(len(table)) % 7)
+    table["seen"] = (np.arange(len(table)) % 3 > 0).astype(int)
+    return table
+
+
+def declare(glm, data='labels = ["bad", "good"]\ntarget = "outcome"', more="", rounds=400):
+    features = ", ".join(f'"{name}"' for name in FEATURES)
+    return (
+        f'name = "tumours"\nsites = {json.dumps(SITES)}\nrounds = {rounds}\nseed = 3\n'
+        f"[data]\nfeatures = [{features}]\n{data}\n[glm]\n{glm}\n{QUICK}{more}"
+    )
+
+
+def workers(tmp_path, text, tables, **more):
+    federation = Federation.parse(text).check()
+    handlers = {}
+    for name, table in tables.items():
+        folder = tmp_path / name
+        folder.mkdir(parents=True, exist_ok=True)
+        table.to_csv(folder / "data.csv", index=False)
+        site = Site(name, (federation.hash,), folder, train={"file": "data.csv"}, **more)
+        handlers[name] = Worker(site, folder / "state").handle
+    return federation, handlers
+
+
+def split(table):
+    return {name: table[table["site"] == name].drop(columns="site") for name in SITES}
+
+
+def fitted(tmp_path, text, fault=None):
+    table = frame()
+    federation, handlers = workers(tmp_path, text, split(table))
+    events = []
+    server = GLMCoordinator(
+        federation, InProcess(handlers, fault), tmp_path / "server", "first", events.append
+    )
+    return table, server.run(), events
+
+
+def test_one_alpha_equals_the_simulation(tmp_path):
+    table, result, _ = fitted(tmp_path, declare('family = "binomial"\nalpha = 0.02'))
+    here = linear_model.LogisticRegression(0.02).fit(
+        table[list(FEATURES)], table["outcome"], sites=table["site"]
+    )
+    assert result.stopped == "converged"
+    np.testing.assert_allclose(result.model.coef_, here.coef_, atol=1e-10, rtol=1e-10)
+    np.testing.assert_allclose(result.model.intercept_, here.intercept_, rtol=1e-10)
+    assert list(result.model.classes_) == ["bad", "good"]
+    result.save(tmp_path / "out")
+    again = linear_model.load_model(tmp_path / "out" / "model.json")
+    np.testing.assert_array_equal(
+        again.predict(table[list(FEATURES)]), here.predict(table[list(FEATURES)])
+    )
+    assert (tmp_path / "out" / "coefficients.csv").exists()
+
+
+def test_a_path_with_folds_equals_the_simulation(tmp_path):
+    glm = 'family = "binomial"\ncv = 4\nalphas = 12'
+    table, result, _ = fitted(tmp_path, declare(glm))
+    here = linear_model.LogisticRegressionCV(cv=4, alphas=12, random_state=3).fit(
+        table[list(FEATURES)], table["outcome"], sites=table["site"]
+    )
+    assert result.model.alpha_ == pytest.approx(here.alpha_, rel=1e-10)
+    np.testing.assert_allclose(result.model.cv_mean_, here.cv_mean_, rtol=1e-9)
+    np.testing.assert_allclose(result.model.coef_, here.coef_, atol=1e-10, rtol=1e-10)
+
+
+def test_cox_with_the_sites_as_strata(tmp_path):
+    glm = 'family = "cox"\nalpha = 0.0\nevent = "seen"'
+    table, result, _ = fitted(tmp_path, declare(glm, 'target = "times"'))
+    y = table[["times", "seen"]].to_numpy()
+    here = linear_model.CoxRegression().fit(table[list(FEATURES)], y, sites=table["site"])
+    np.testing.assert_allclose(result.model.coef_, here.coef_, rtol=1e-9)
+
+
+def test_columns_are_matched_by_name(tmp_path):
+    text = declare('family = "binomial"\nalpha = 0.02')
+    tables = split(frame())
+    mixed = {name: t[sorted(t.columns)] for name, t in tables.items()}
+    first, handlers = workers(tmp_path / "a", text, tables)
+    plain = GLMCoordinator(first, InProcess(handlers), tmp_path / "s1", "first").run()
+    _, handlers = workers(tmp_path / "b", text, mixed)
+    other = GLMCoordinator(first, InProcess(handlers), tmp_path / "s2", "first").run()
+    np.testing.assert_array_equal(plain.model.coef_, other.model.coef_)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "kind"),
+    [
+        (lambda t: t.drop(columns="worst area"), "lack 1 of"),
+        (lambda t: t.assign(**{"mean radius": "wide"}), "hold text"),
+        (lambda t: t.assign(outcome="maybe"), "labels are not those"),
+        (lambda t: t.head(2), "fewer samples"),
+    ],
+)
+def test_a_site_whose_table_differs_is_told_and_named(tmp_path, spoil, kind):
+    tables = split(frame())
+    tables["south"] = spoil(tables["south"])
+    federation, handlers = workers(tmp_path, declare('family = "binomial"\nalpha = 0.1'), tables)
+    events = []
+    server = GLMCoordinator(
+        federation, InProcess(handlers), tmp_path / "server", "first", events.append
+    )
+    result = server.run()
+    assert result.model is None and result.stopped != "converged"
+    told = [e for e in events if e["event"] == "failure" and e.get("site") == "south"]
+    assert told and kind in told[0]["reason"]
+
+
+def test_a_lost_answer_is_asked_for_again(tmp_path):
+    lost = {"left": 2}
+
+    def fault(site, method, payload, call):
+        if site == "west" and method == "sums" and lost["left"]:
+            lost["left"] -= 1
+            call()
+            raise ConnectionError("the line is cut")
+        return call()
+
+    text = declare('family = "binomial"\nalpha = 0.02').replace("retries = 1", "retries = 3")
+    table, result, _ = fitted(tmp_path, text, fault)
+    here = linear_model.LogisticRegression(0.02).fit(
+        table[list(FEATURES)], table["outcome"], sites=table["site"]
+    )
+    np.testing.assert_allclose(result.model.coef_, here.coef_, atol=1e-10)
+
+
+def test_a_killed_server_goes_on_from_its_journal(tmp_path):
+    text, table = declare('family = "binomial"\nalpha = 0.02'), frame()
+    federation, handlers = workers(tmp_path, text, split(table))
+    calls = {"sums": 0}
+
+    def stops(site, method, payload, call):
+        calls["sums"] += method == "sums"
+        if calls["sums"] > 12:
+            raise ConnectionError("gone")
+        return call()
+
+    first = GLMCoordinator(federation, InProcess(handlers, stops), tmp_path / "server", "run").run()
+    assert first.model is None and first.stopped == "too few sites"
+    asked = []
+
+    def counts(site, method, payload, call):
+        asked.append(method)
+        return call()
+
+    second = GLMCoordinator(federation, InProcess(handlers, counts), tmp_path / "server", "run")
+    result = second.run()
+    assert result.stopped == "converged"
+    assert asked.count("sums") == 3 * (result.rounds - first.rounds + 1)
+    here = linear_model.LogisticRegression(0.02).fit(
+        table[list(FEATURES)], table["outcome"], sites=table["site"]
+    )
+    np.testing.assert_allclose(result.model.coef_, here.coef_, atol=1e-10)
+
+
+def test_going_on_without_a_site_is_said(tmp_path):
+    def fault(site, method, payload, call):
+        if site == "west":
+            raise ConnectionError("no route")
+        return call()
+
+    text = declare('family = "binomial"\nalpha = 0.02\nmissing = "without"')
+    table, result, events = fitted(tmp_path, text, fault)
+    rest = table[table["site"] != "west"]
+    here = linear_model.LogisticRegression(0.02).fit(
+        rest[list(FEATURES)], rest["outcome"], sites=rest["site"]
+    )
+    np.testing.assert_allclose(result.model.coef_, here.coef_, atol=1e-10)
+    assert result.config["left_out"] == ["west"]
+    assert any(event["event"] == "without" for event in events)
+
+
+def test_a_site_answers_no_more_than_it_agreed_to(tmp_path):
+    _, result, events = fitted(tmp_path, declare('family = "binomial"\nalpha = 0.02', rounds=3))
+    assert result.model is None
+    assert any("agreed to 3 rounds" in e.get("reason", "") for e in events)
+
+
+def test_requests_of_a_wrong_form_are_refused(tmp_path):
+    federation, handlers = workers(
+        tmp_path, declare('family = "binomial"\nalpha = 0.1'), split(frame())
+    )
+    handle = handlers["north"]
+    handle("hello", encode({"federation": federation.text, "run": "first"}))
+    about = {"federation": federation.hash, "run": "first", "round": 0}
+    p = len(FEATURES)
+    good = {
+        "points": np.zeros((1, 1 + p)),
+        "problems": np.zeros(1, int),
+        "hessians": np.ones(1, int),
+        "columns": np.arange(p),
+        "mean": np.zeros(p),
+        "scale": np.ones(p),
+        "intercept": True,
+    }
+    assert handle("sums", encode(about, pack_request("evaluate", good)))
+    wrong = {
+        "points": np.full((1, 1 + p), np.nan),
+        "problems": np.array([7]),
+        "columns": np.array([0, 99]),
+        "hessians": np.array([5]),
+        "scale": -np.ones(p),
+        "mean": np.zeros(p + 1),
+    }
+    for name, value in wrong.items():
+        with pytest.raises(CompositeFLError, match="refused a request"):
+            handle("sums", encode(about, pack_request("evaluate", good | {name: value})))
+
+
+@pytest.mark.parametrize(
+    ("glm", "words"),
+    [
+        ('family = "binomal"\nalpha = 1', "did you mean 'binomial'"),
+        ('family = "binomial"', "either alpha"),
+        ('family = "binomial"\nalpha = -1', "alpha=-1"),
+        ('family = "gamma"\ncv = 5', "give alpha"),
+        ('family = "cox"\nalpha = 0', "event names"),
+        ('family = "binomial"\nalpha = 1\nmissing = "hope"', "missing"),
+        ('family = "multinomial"\nalpha = 1', "labels must name"),
+    ],
+)
+def test_what_a_federation_cannot_say(glm, words):
+    with pytest.raises(CompositeFLError, match=words):
+        Federation.parse(declare(glm))
+
+
+def test_missing_values_are_filled_with_the_mean_over_all_sites(tmp_path):
+    table = frame()
+    table.loc[table.index[::11], "mean texture"] = np.nan
+    text = declare('family = "binomial"\nalpha = 0.02\nimpute = "mean"')
+    federation, handlers = workers(tmp_path, text, split(table))
+    result = GLMCoordinator(federation, InProcess(handlers), tmp_path / "server", "first").run()
+    here = linear_model.LogisticRegression(0.02, impute="mean").fit(
+        table[list(FEATURES)], table["outcome"], sites=table["site"]
+    )
+    np.testing.assert_allclose(result.model.coef_, here.coef_, atol=1e-10)

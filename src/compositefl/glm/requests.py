@@ -17,7 +17,7 @@ ENTRIES: dict[str, tuple[set[str], set[str]]] = {  # that a request must have, a
     "spread": ({"problems", "mean"}, set()),
     "evaluate": (
         {"points", "problems", "hessians", "columns", "mean", "scale", "intercept"},
-        set(),
+        {"expected"},
     ),
     "validate": ({"points", "problems", "mean", "scale", "score"}, {"centre", "spread"}),
 }
@@ -49,7 +49,9 @@ def check_request(site: Site, method: str, request: dict[str, Any], problems: in
         _require(ok and ((columns >= 0) & (columns < p)).all(), "columns must be features")
         _require(kinds.shape == request["problems"].shape, "hessians must be one per problem")
         _require(np.isin(kinds, (0, 1, 2)).all(), "hessians must be 0, 1 or 2")
-        _require(isinstance(request["intercept"], bool), "intercept must be true or false")
+        for name in ("intercept", "expected"):
+            known = isinstance(request.get(name, False), bool)
+            _require(known, f"{name} must be true or false")
     if method == "validate":
         known = {*SCORES[site.family.response], "pearson"}
         _require(request["score"] in known, f"score must be one of {', '.join(sorted(known))}")
@@ -104,7 +106,6 @@ def answer_shapes(
         found = int(np.count_nonzero(request["hessians"]))
         return {
             "loss": (count,),
-            "wrong": (count,),
             "gradient": (count, request["points"].shape[1]),
             "hessian": (found, entries * (entries + 1) // 2),
         }

@@ -50,8 +50,8 @@ def check_request(site: Site, method: str, request: dict[str, Any], problems: in
         _require(kinds.shape == request["problems"].shape, "hessians must be one per problem")
         _require(np.isin(kinds, (0, 1, 2)).all(), "hessians must be 0, 1 or 2")
         for name in ("intercept", "expected"):
-            known = isinstance(request.get(name, False), bool)
-            _require(known, f"{name} must be true or false")
+            is_flag = isinstance(request.get(name, False), bool)
+            _require(is_flag, f"{name} must be true or false")
     if method == "validate":
         known = {*SCORES[site.family.response], "pearson"}
         _require(request["score"] in known, f"score must be one of {', '.join(sorted(known))}")

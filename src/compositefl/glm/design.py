@@ -3,14 +3,18 @@
 A sparse table stays sparse: its means are subtracted from results, not from entries.
 """
 
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 from scipy import sparse
 
 Array = np.ndarray
-DENSE_SHARE = 0.05  # of entries that are not zero, from which on a sparse table is made dense
-DENSE_BYTES = 2**30  # that it may take then
+DENSE_SHARE = 0.05  # of entries that are not zero, from which on dense products are faster
+PAIRS_SHARE = 0.2  # the same where the products of a row's entries can be kept
+PAIRS = 2**24  # products that are kept: 200 MB
+FAR = 100.0  # means in units of the scale up to which subtracting them from results is harmless
+DENSE_BYTES = 2**30  # that a sparse table may take when it is made dense
 ROWS = 2**15  # of a sparse table that are made dense at a time
 
 
@@ -25,8 +29,11 @@ class Design(Protocol):
         """Z' r, with r of shape (samples, m)."""
         ...
 
-    def gram(self, weight: Array, columns: Array) -> Array:
-        """[1 Z_c]' diag(weight) [1 Z_c] for some columns of Z, with a column of ones before."""
+    def grams(self, weights: Array, columns: Array) -> Array:
+        """[1 Z_c]' diag(w) [1 Z_c] for some columns of Z, with a column of ones before.
+
+        weights: (m, samples), a row w for each matrix.
+        """
         ...
 
     def columns(self, columns: Array) -> Array:
@@ -40,16 +47,21 @@ class Design(Protocol):
 
 def standardised(x: Any, mean: Array, scale: Array) -> Design:
     """The design of a table; a column whose scale is 0 becomes zero."""
-    safe = np.where(scale > 0, scale, 1.0)
-    keep = (scale > 0).astype(float)
-    if sparse.issparse(x):
-        share = x.nnz / max(1, x.shape[0] * x.shape[1])
-        if share < DENSE_SHARE or x.shape[0] * x.shape[1] * 8 > DENSE_BYTES:
-            factor = keep / safe
-            return SparseDesign((x @ sparse.diags(factor)).tocsr(), mean * factor)
+    factor = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
+    centre = mean * factor
+    given, cells = sparse.issparse(x), max(1, x.shape[0] * x.shape[1])
+    filled = x.nnz if given else np.count_nonzero(x)
+    near = given or np.abs(centre).max(initial=0.0) < FAR
+    if filled < PAIRS_SHARE * cells and near:
+        z = sparse.csr_matrix(x, dtype=float)
+        made = SparseDesign((z @ sparse.diags(factor)).tocsr(), centre)
+        fits = made.keeps_pairs or cells * 8 > DENSE_BYTES
+        if (given and filled < DENSE_SHARE * cells) or fits:
+            return made
+    if given:
         x = x.toarray()
-    z = np.subtract(x, mean, dtype=float)
-    z *= keep / safe
+    z = np.subtract(x, mean, dtype=float, order="F")  # by columns, which Hessians select
+    z *= factor
     return DenseDesign(z)
 
 
@@ -59,6 +71,27 @@ def weighted_gram(x: Array, weight: Array) -> Array:
         root = x * np.sqrt(weight)[:, None]
         return root.T @ root  # the same array twice: BLAS computes half of it
     return x.T @ (x * weight[:, None])
+
+
+def row_pairs(z: sparse.csr_matrix) -> sparse.csr_matrix:
+    """P with P w = the lower triangle of z' diag(w) z: a row for each pair of columns."""
+    counts = np.diff(z.indptr)
+    pair, row, value = [], [], []
+    for size in np.unique(counts[counts > 0]):
+        rows = np.flatnonzero(counts == size)
+        at = z.indptr[rows][:, None] + np.arange(size)
+        column, entry = z.indices[at].astype(np.int64), z.data[at]
+        i, j = np.tril_indices(size)
+        high = np.maximum(column[:, i], column[:, j])
+        pair.append((high * (high + 1) // 2 + np.minimum(column[:, i], column[:, j])).ravel())
+        row.append(np.repeat(rows, len(i)))
+        value.append((entry[:, i] * entry[:, j]).ravel())
+    p = z.shape[1]
+    shape = (p * (p + 1) // 2, z.shape[0])
+    if not pair:
+        return sparse.csr_matrix(shape)
+    where = (np.concatenate(pair), np.concatenate(row))
+    return sparse.csr_matrix((np.concatenate(value), where), shape=shape)
 
 
 def with_ones(gram: Array, sums: Array, total: Any) -> Array:
@@ -86,9 +119,9 @@ class DenseDesign:
     def take(self, rows: Array) -> "DenseDesign":
         return DenseDesign(self.z[rows])
 
-    def gram(self, weight: Array, columns: Array) -> Array:
+    def grams(self, weights: Array, columns: Array) -> Array:
         z = self.columns(columns)
-        return with_ones(weighted_gram(z, weight), weight @ z, weight.sum())
+        return np.array([with_ones(weighted_gram(z, w), w @ z, w.sum()) for w in weights])
 
 
 class SparseDesign:
@@ -109,16 +142,42 @@ class SparseDesign:
     def take(self, rows: Array) -> "SparseDesign":
         return SparseDesign(self.z[rows], self.centre)
 
-    def gram(self, weight: Array, columns: Array) -> Array:
+    @property
+    def keeps_pairs(self) -> bool:
+        """Whether the products of the rows' entries are few enough to be kept."""
+        counts = np.diff(self.z.indptr).astype(float)
+        return counts @ (counts + 1) / 2 <= PAIRS and self.z.shape[1] ** 2 <= PAIRS
+
+    @cached_property
+    def _pairs(self) -> sparse.csr_matrix:
+        return row_pairs(self.z)
+
+    def grams(self, weights: Array, columns: Array) -> Array:
+        sums, centre = np.asarray(self.z.T @ weights.T).T[:, columns], self.centre[columns]
+        out = []
+        for gram, s, total in zip(
+            self._raw_grams(weights, columns), sums, weights.sum(axis=1), strict=True
+        ):
+            outer = np.outer(centre, s)
+            gram = gram + total * np.outer(centre, centre) - outer - outer.T
+            out.append(with_ones(gram, s - total * centre, total))
+        return np.array(out)
+
+    def _raw_grams(self, weights: Array, columns: Array) -> Array:
+        """Before centring."""
+        out = np.zeros((len(weights), len(columns), len(columns)))
+        if self.keeps_pairs:
+            i, j = np.tril_indices(len(columns))
+            high, low = columns[i], columns[j]  # columns rise
+            sums = self._pairs @ np.ascontiguousarray(weights.T)
+            out[:, i, j] = out[:, j, i] = sums[high * (high + 1) // 2 + low].T
+            return out
         z = self.z if len(columns) == self.z.shape[1] else self.z[:, columns].tocsr()
-        if z.nnz < DENSE_SHARE * z.shape[0] * z.shape[1]:
-            gram = (z.T @ sparse.diags(weight) @ z).toarray()
-        else:
-            gram = np.zeros((len(columns), len(columns)))
+        thin = z.nnz < DENSE_SHARE * z.shape[0] * z.shape[1]
+        for gram, weight in zip(out, weights, strict=True):
+            if thin:
+                gram += (z.T @ sparse.diags(weight) @ z).toarray()
+                continue
             for at in range(0, z.shape[0], ROWS):
                 gram += weighted_gram(z[at : at + ROWS].toarray(), weight[at : at + ROWS])
-        sums, total = np.asarray(z.T @ weight).ravel(), weight.sum()
-        centre = self.centre[columns]
-        outer = np.outer(centre, sums)
-        gram += total * np.outer(centre, centre) - outer - outer.T
-        return with_ones(gram, sums - total * centre, total)
+        return out

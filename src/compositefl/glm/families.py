@@ -106,8 +106,15 @@ class Binomial(Family):
         return None if np.isin(y, (0, 1)).all() else "must be 0 or 1"
 
     def derivatives(self, eta: Array, y: Array) -> Derivatives:
-        chance = expit(eta)
-        return Derivatives(self.losses(eta, y), chance - y[:, None], chance * expit(-eta))
+        # One exponential serves them all: of the two chances the smaller one is odds * larger.
+        odds = np.exp(-np.abs(eta))
+        larger = 1 / (1 + odds)
+        smaller = odds * larger
+        z = np.where(y[:, None] > 0, -eta, eta)
+        loss = np.log1p(odds) + np.maximum(z, 0.0)
+        miss = np.where(z > 0, larger, smaller)  # chance of the other class
+        first = np.where(y[:, None] > 0, -miss, miss)
+        return Derivatives(loss[:, 0], first, larger * smaller)
 
     def losses(self, eta: Array, y: Array) -> Array:
         z = np.where(y > 0, -eta[:, 0], eta[:, 0])

@@ -447,8 +447,8 @@ def in_original_units(spec: Spec, path: Path, x: Array) -> tuple[Array, Array]:
         loose = np.zeros(p, bool) if spec.factors is None else spec.factors == 0
         if spec.penalty is None and not isinstance(spec.alphas, int) and not np.any(spec.alphas):
             loose[:] = True
-        shift = b.mean(axis=-1, keepdims=True)
-        b = np.where(loose[:, None], b - shift, b)
+        if not spec.bounded:
+            b = np.where(loose[:, None], b - b.mean(axis=-1, keepdims=True), b)
         intercept = intercept - intercept.mean(axis=-1, keepdims=True)
     if spec.bounded:  # which dividing by the scale may miss by a rounding
         b = np.clip(b, _column(spec.lower), _column(spec.upper))

@@ -129,13 +129,17 @@ class Site:
         found = {int(i): np.zeros((size, size)) for i in np.flatnonzero(hessians)}
         for part in parts:
             eta = self._eta(part, points)
+            own: dict[int, Any] = {}
             for i, problem in enumerate(problems):
                 weight = part.weights(int(problem))
                 loss, residual, curvature = self._derivatives(part, eta[i], weight, expected)
                 losses[i] += loss
                 gradients[i] += self._gradient(part, residual)
                 if hessians[i] == 1:
-                    found[i] += self._hessian(part, curvature, columns, intercept)
+                    own[i] = curvature
+            made = self._hessians(part, list(own.values()), columns, intercept)
+            for i, hessian in zip(own, made, strict=True):
+                found[i] += hessian
             self._shared(part, eta[0], problems, hessians, columns, intercept, found)
         lower = np.tril_indices(size)
         triangles = [found[i][lower] for i in sorted(found)]
@@ -239,10 +243,10 @@ class Site:
             here = survival.partial_likelihood(part.times, eta[:, 0], weight)
             return here.loss, here.first[:, None], here
         made = self.family.derivatives(eta, part.y)
-        there = weight > 0  # a loss may be infinite where nothing counts
+        loss = np.where(weight > 0, made.loss, 0.0)  # it may be infinite where nothing counts
         second = self.family.expected(made) if expected else made.second
         second = weight.reshape(-1, *[1] * (second.ndim - 1)) * second
-        return float(weight[there] @ made.loss[there]), weight[:, None] * made.first, second
+        return float(weight @ loss), weight[:, None] * made.first, second
 
     def _gradient(self, part: Part, residual: Array) -> Array:
         k = self.outputs
@@ -250,22 +254,33 @@ class Site:
         total = residual.sum(axis=0)
         return np.concatenate([total[:k], features.ravel(), total[k:]])
 
-    def _hessian(self, part: Part, curvature: Any, columns: Array, intercept: bool) -> Array:
+    def _hessians(
+        self, part: Part, curvatures: list[Any], columns: Array, intercept: bool
+    ) -> list[Array]:
         """In the order of intercepts, features by classes, scale."""
         if part.times is not None:
-            return self._partial_hessian(part, curvature, columns)
-        return self._gram(part.design, curvature, columns, intercept)
+            return [self._partial_hessian(part, here, columns) for here in curvatures]
+        return self._grams(part.design, curvatures, columns, intercept)
 
-    def _gram(self, design: Design, curvature: Array, columns: Array, intercept: bool) -> Array:
+    def _grams(
+        self, design: Design, curvatures: list[Array], columns: Array, intercept: bool
+    ) -> list[Array]:
         skip = 0 if intercept else 1
-        if curvature.ndim == 2:
-            return design.gram(curvature[:, 0], columns)[skip:, skip:]
+        if not curvatures:
+            return []
+        if curvatures[0].ndim == 2:
+            weights = np.array([curvature[:, 0] for curvature in curvatures])
+            return [gram[skip:, skip:] for gram in design.grams(weights, columns)]
+        return [self._blocks(design, curvature, columns, skip) for curvature in curvatures]
+
+    def _blocks(self, design: Design, curvature: Array, columns: Array, skip: int) -> Array:
+        """With several linear predictors: a matrix for every pair of them."""
         k, m = curvature.shape[1], len(columns) + 1
         blocks = np.empty((m, k, m, k))
-        for c in range(k):
-            for d in range(c + 1):
-                block = design.gram(curvature[:, c, d], columns)
-                blocks[:, c, :, d], blocks[:, d, :, c] = block, block
+        i, j = np.tril_indices(k)
+        made = design.grams(curvature[:, i, j].T, columns)
+        for c, d, block in zip(i, j, made, strict=True):
+            blocks[:, c, :, d], blocks[:, d, :, c] = block, block
         if not self.family.has_scale:
             return blocks[skip:, :, skip:].reshape((m - skip) * k, (m - skip) * k)
         # The second predictor is the scale itself: the same for all samples, without features.
@@ -278,7 +293,8 @@ class Site:
         z = part.design.columns(columns)
         deaths, means = survival.risk_means(part.times, here, z)
         rooted = means * np.sqrt(deaths)[:, None]
-        return part.design.gram(here.curvature, columns)[1:, 1:] - rooted.T @ rooted
+        whole = part.design.grams(here.curvature[None], columns)[0, 1:, 1:]
+        return whole - rooted.T @ rooted
 
     def _shared(
         self,
@@ -297,9 +313,10 @@ class Site:
         if part.times is not None:
             raise CompositeFLError("a partial likelihood has no Hessian by folds")
         _, _, curvature = self._derivatives(part, eta, part.weight)
-        shared = self._hessian(part, curvature, columns, intercept)
+        shared = self._hessians(part, [curvature], columns, intercept)[0]
         for i in wanted:
             out = part.fold == problems[i]
             found[i] += shared
             if problems[i] and out.any():
-                found[i] -= self._gram(part.design.take(out), curvature[out], columns, intercept)
+                left = (part.design.take(out), [curvature[out]])
+                found[i] -= self._grams(*left, columns, intercept)[0]

@@ -44,7 +44,8 @@ glmnet.control(fdev = 0, devmax = 1)
 took <- system.time(fit <- glmnet(x, y, family = family, alpha = %(ratio)r, thresh = %(thresh)r,
                                   maxit = 1e8))
 if (%(cv)s) took <- system.time(cv.glmnet(x, y, family = family, foldid = side[, 2]))
-b <- if (family == "multinomial") do.call(rbind, lapply(fit$beta, as.matrix)) else as.matrix(fit$beta)
+several <- family == "multinomial"
+b <- if (several) do.call(rbind, lapply(fit$beta, as.matrix)) else as.matrix(fit$beta)
 a <- if (family == "cox") matrix(0, 1, length(fit$lambda)) else rbind(fit$a0)
 writeBin(c(length(fit$lambda), nrow(a), took[["elapsed"]],
            took[["user.self"]] + took[["sys.self"]]), "head.out")

@@ -40,7 +40,7 @@ side <- matrix(readBin("side.bin", "double", n * 2), n, 2)  # strata, folds
 family <- "%(family)s"
 if (family == "cox") y <- stratifySurv(Surv(y[, 1], y[, 2]), side[, 1]) else y <- drop(y)
 if (family %%in%% c("binomial", "multinomial")) y <- factor(y)
-glmnet.control(fdev = 0, devmax = 1)
+glmnet.control(fdev = 0, devmax = 1, epsnr = 1e-14, mxitnr = 200)
 took <- system.time(fit <- glmnet(x, y, family = family, alpha = %(ratio)r, thresh = %(thresh)r,
                                   maxit = 1e8))
 if (%(cv)s) took <- system.time(cv.glmnet(x, y, family = family, foldid = side[, 2]))

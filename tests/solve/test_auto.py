@@ -24,14 +24,14 @@ def differ(a, b):
 def pilot(noisy=False, **fields):
     """A pilot that has seen the start, psi = 10, in round 0."""
     made = Pilot(Scale(1.0), 100.0, noisy, **fields)
-    return made.look(0, 10.0, differ)[0]
+    return made.look(0, 10.0, 1.0, differ)[0]
 
 
 def fly(pilot, psis):
     """Show psi at the looks that the pilot asks for; the pilot and its last order."""
     order = None
     for psi in psis:
-        pilot, order = pilot.look(pilot.next_look, psi, differ)
+        pilot, order = pilot.look(pilot.next_look, psi, psi, differ)
     return pilot, order
 
 
@@ -57,17 +57,27 @@ def test_a_challenger_that_does_not_is_left_where_the_champion_was():
 def test_a_champion_that_rises_goes_back_with_a_shorter_path(psi):
     back, order = fly(pilot(), [psi])
     assert order.back == "mark" and back.scale.path == 0.25 and back.curvature == 200
-    assert back.look(back.next_look, 9.0, differ)[0].scale.path == 0.25
+    assert back.look(back.next_look, 9.0, 1.0, differ)[0].scale.path == 0.25
+
+
+def test_a_champion_that_stands_still_far_from_a_solution_takes_a_shorter_path():
+    moved, order = fly(pilot(), [10, 10, 10])
+    assert moved.scale.path == 0.25 and (order.keep, order.back) == ("mark", "")
+
+
+def test_failures_are_not_repeated_for_ever():
+    on, order = fly(pilot(), [11] * 7)
+    assert on.scale.path == 1.0 and on.mark == 11 and order.keep == "mark"
 
 
 def test_at_the_floor_of_the_noise_only_shorter_paths_are_tried():
-    bouncing = [5, 5.2, 4.9, 5.1, 5, 5.1, 4.9, 5]
+    bouncing = [5, 5.2, 4.9, 5.1, 5, 5.1, 4.9, 5.02]
     made = pilot(noisy=True, length=8, shortest=8)
     duel, _ = fly(made, bouncing)
     assert duel.challenger.path == 4.0  # from 10 to 5 is progress
     on, _ = fly(made, bouncing)
     lost, _ = fly(on, [6] * 8)
-    duel, _ = fly(lost, bouncing)
+    duel, _ = fly(lost, [psi - 0.01 for psi in bouncing])
     assert duel.floor and duel.challenger.path == 0.25
 
 
@@ -191,6 +201,21 @@ def test_a_loss_outside_jax_follows_the_compiled_decisions():
 def test_rounds_on_demand_need_numbers():
     with pytest.raises(cfl.CompositeFLError, match="local_steps='auto' is understood by minimize"):
         Trajectory(lasso(), None, cfl.FedNMap())
+
+
+@pytest.mark.parametrize(
+    "method", [cfl.ZA1(), cfl.FedCanon(server_lr="auto")], ids=["za1", "canon"]
+)
+def test_other_methods_find_their_numbers(method):
+    result = cfl.minimize(lasso(), "l1:0.05", method, rounds=60, dtype="float64", **QUIET)
+    exact = centralised_solution(lasso(), 0.05)
+    close = 1e-5 if isinstance(method, cfl.ZA1) else 0.05  # FedCanon stops near the solution
+    np.testing.assert_allclose(result.params, exact, atol=close)
+
+
+def test_numbers_that_clients_must_know():
+    with pytest.raises(cfl.CompositeFLError, match="'auto' must be a number for FedCanonII"):
+        cfl.minimize(lasso(), "l1:0.05", cfl.FedCanonII(), rounds=3, **QUIET)
 
 
 def test_without_an_algorithm():

@@ -258,7 +258,7 @@ def overshoot_of_zeros(
     ]
 
 
-def _require_steps(algorithm: Algorithm, *names: str) -> None:
+def require_steps(algorithm: Algorithm, *names: str) -> None:
     """Refuse numbers that are neither in their range nor to be found in the run."""
     later = automatic(algorithm) + (["local_lr"] if wants_theory(algorithm) else [])
     for name in names:
@@ -283,7 +283,7 @@ class FederatedAlgorithm(Algorithm):
     server_lr: StepSize = 1.0
 
     def __post_init__(self) -> None:
-        _require_steps(self, "local_steps", "local_lr", "server_lr")
+        require_steps(self, "local_steps", "local_lr", "server_lr")
 
     @property
     def steps(self) -> Number:
@@ -372,7 +372,7 @@ class AveragingAlgorithm(CompositeVariants):
     local_lr: StepSize = AUTO
 
     def __post_init__(self) -> None:
-        _require_steps(self, "local_steps", "local_lr")
+        require_steps(self, "local_steps", "local_lr")
 
     @property
     def steps(self) -> Number:

@@ -6,9 +6,9 @@ Not the method of the same name of Gong, Li and Freris (ICDE 2022).
 from dataclasses import KW_ONLY
 from typing import NamedTuple
 
-from compositefl.algorithms.base import Algorithm
+from compositefl.algorithms.base import AUTO, Algorithm, StepCount, StepSize, require_steps
 from compositefl.core.component import component
-from compositefl.core.errors import require_integer, require_positive
+from compositefl.core.errors import require_positive
 from compositefl.core.types import Number
 from compositefl.core.vector import Vector
 
@@ -56,13 +56,13 @@ class FedADMM(Algorithm):
     covers = "nonconvex f, convex phi"
 
     _: KW_ONLY
-    local_steps: int
-    local_lr: float
+    local_steps: StepCount = AUTO
+    local_lr: StepSize = AUTO
     eta: float
 
     def __post_init__(self) -> None:
-        require_integer(local_steps=self.local_steps)
-        require_positive(local_lr=self.local_lr, eta=self.eta)
+        require_steps(self, "local_steps", "local_lr")
+        require_positive(eta=self.eta)
 
     def check(self) -> None:
         self.regularizer.check_prox("eta", self.eta)

@@ -1,11 +1,12 @@
 """FedCanon and FedCanon II: one prox a round (Zhou et al., arXiv 2504.11903)."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax.numpy as jnp
 
-from compositefl.algorithms.base import FederatedAlgorithm
+from compositefl.algorithms.base import FederatedAlgorithm, Knobs, automatic
 from compositefl.core.component import component
+from compositefl.core.errors import CompositeFLError
 from compositefl.core.types import Broadcast, ClientState, Number, ServerState
 from compositefl.core.vector import Vector
 
@@ -99,6 +100,14 @@ class FedCanonII(FedCanon):
     """
 
     needs_everyone = "every client must see every v to keep its copy of the model"
+
+    def at(self, knobs: Knobs) -> Self:
+        if automatic(self):
+            raise CompositeFLError(
+                f"{automatic(self)[0]}='auto' must be a number for FedCanonII, whose clients "
+                "repeat the server's steps; FedCanon has the same iterates"
+            )
+        return self
 
     def init_client(self, x0: Vector) -> ClientII:
         return ClientII(x0, x0.zeros(), jnp.asarray(False))

@@ -3,9 +3,9 @@
 from dataclasses import KW_ONLY
 from typing import NamedTuple
 
-from compositefl.algorithms.base import Algorithm
+from compositefl.algorithms.base import AUTO, Algorithm, StepCount, StepSize, require_steps
 from compositefl.core.component import component
-from compositefl.core.errors import CompositeFLError, is_concrete, require_integer, require_positive
+from compositefl.core.errors import CompositeFLError, is_concrete, require_positive
 from compositefl.core.types import Number
 from compositefl.core.vector import Vector
 
@@ -59,14 +59,14 @@ class FedDR(Algorithm):
     covers = "nonconvex f, convex phi"
 
     _: KW_ONLY
-    local_steps: int
-    local_lr: float
+    local_steps: StepCount = AUTO
+    local_lr: StepSize = AUTO
     eta: float
     relaxation: float = 1.95
 
     def __post_init__(self) -> None:
-        require_integer(local_steps=self.local_steps)
-        require_positive(local_lr=self.local_lr, eta=self.eta)
+        require_steps(self, "local_steps", "local_lr")
+        require_positive(eta=self.eta)
         if is_concrete(self.relaxation) and not 0 < self.relaxation <= 2:
             raise CompositeFLError(f"relaxation={self.relaxation} must be in (0, 2]")
 

@@ -13,6 +13,7 @@ class Server(NamedTuple):
 
     xbar: Vector  # pre-prox
     p: Vector  # P = prox_{eta_hat}(xbar)
+    before: Vector  # P of the round before
 
 
 class Client(NamedTuple):
@@ -50,7 +51,13 @@ class ZA1(FederatedAlgorithm):
         self.regularizer.check_prox("local_steps*local_lr", self.local_steps * self.local_lr)
 
     def init_server(self, x0: Vector) -> Server:
-        return Server(x0, self.prox(x0, self.eta_hat))
+        return Server(x0, self.prox(x0, self.eta_hat), x0)
+
+    def rescale(self, server: Server, new: "ZA1") -> Server:  # type: ignore[override]
+        # The last step again with another length: clients read its direction off xbar.
+        direction = (server.before - server.xbar) / self.eta_hat
+        xbar = server.before - new.eta_hat * direction
+        return Server(xbar, new.prox(xbar, new.eta_hat), server.before)
 
     def init_client(self, x0: Vector) -> Client:
         return Client(x0, x0.zeros())  # gives c_i = 0 in the first round
@@ -76,7 +83,7 @@ class ZA1(FederatedAlgorithm):
 
     def update(self, server: Server, mean_upload: Vector, participation: Number) -> Server:
         xbar = server.p + self.server_lr * (mean_upload - server.p)
-        return Server(xbar, self.prox(xbar, self.eta_hat))
+        return Server(xbar, self.prox(xbar, self.eta_hat), server.p)
 
     def model(self, server: Server) -> Vector:
         return server.p

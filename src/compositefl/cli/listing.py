@@ -84,7 +84,7 @@ def _cost(cls: type[Algorithm], steps: int) -> RoundCost:
     known = hyperparameters(cls)
     values: dict[str, Any] = {name: 1 if int in known[name] else 0.1 for name in required(cls)}
     if "local_steps" in known:
-        values["local_steps"] = steps
+        values |= {"local_steps": steps} | ({"local_lr": 0.1} if "local_lr" in known else {})
     algorithm = replace(cls(**values).at(Knobs(0.1, 1)), regularizer=L1(0.1))
     return round_cost(algorithm, np.zeros(SIZE, np.float32))
 

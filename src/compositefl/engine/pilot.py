@@ -34,6 +34,9 @@ ROUNDING = 4e-7  # of psi, what float32 cannot tell apart
 RISE = 0.1  # with noise: share of the progress so far that psi may rise before it counts as failure
 CERTAIN = 2.0  # with noise: progress of fewer standard deviations of psi is none
 MUCH_BETTER = 0.3  # with noise: as BETTER, for a shorter path off the floor: it is calmer at once
+MOVING = 0.95  # a residual below this share of that of the mark is progress where psi shows none
+SOLVED = 1e-3  # of the residual of the start: below it no progress is no reason to go another way
+GIVE_UP = 6  # failures in a row after which psi is taken as it comes
 PATIENCE = 0.3  # of the rounds so far, the rest after a step down at the floor of the noise
 
 # What a challenger changes, in powers of the factor: the path, and the server's step.
@@ -79,6 +82,10 @@ class Pilot:
     first: float = math.nan  # psi of the start
     mark: float = math.nan  # psi of the mark
     champion: float = math.nan  # psi of the champion at the end of its rounds
+    first_residual: float = math.nan  # norm of the natural residual at the start
+    mark_residual: float = math.nan  # at the mark
+    failures: int = 0  # in a row
+    good: Scale | None = None  # the scale before the first of them
     floor: bool = False  # the champion was at the floor of the noise
     wait: int = 0  # rounds of the rest, where they are more than usual
     recent: tuple[float, ...] = ()  # psi at the looks of this phase
@@ -142,32 +149,34 @@ class Pilot:
         """The pilot that `saved` was."""
         other = saved["challenger"]
         there: dict[str, Any] = {"scale": Scale(*saved["scale"]), "recent": tuple(saved["recent"])}
+        good = saved["good"]
+        there |= {"good": Scale(*good) if good else None}
         return cls(**(saved | there | {"challenger": Scale(*other) if other else None}))
 
     def look(
-        self, round_: int, psi: float, same: Callable[[Knobs, Knobs], bool]
+        self, round_: int, psi: float, residual: float, same: Callable[[Knobs, Knobs], bool]
     ) -> tuple["Pilot", Order]:
-        """The pilot after it has seen psi at `round_`, and what is to be done.
+        """The pilot after it has seen psi and the residual at `round_`, and what is to be done.
 
         same: whether two sets of numbers make the same method, for instance at the limit 1/rho.
         """
         if math.isnan(self.first):  # the start
-            return replace(self, first=psi, mark=psi, since=round_), Order(keep="mark")
+            begun = replace(self, first=psi, mark=psi, since=round_)
+            begun = replace(begun, first_residual=residual, mark_residual=residual)
+            return begun, Order(keep="mark")
         if round_ < self.next_look and math.isfinite(psi):
             return self, Order()  # somebody else's look
         seen = replace(self, recent=(*self.recent, psi))
         if self.phase == "duel":
             return seen._in_duel(round_)
         if seen._failed(psi):
-            smaller = replace(
-                seen,
-                scale=Scale(self.scale.path / 4, self.scale.server),
-                curvature=2 * self.curvature,
-                move="shorter",
-            )
-            return smaller._enter("run", round_), Order(back="mark", changed=True)
+            return seen._after_failure(round_, psi)
         if self.phase == "run" and round_ < self.since + self.length:
             return seen, Order()
+        if self.phase == "run" and seen._stuck(residual) and self.failures <= GIVE_UP:
+            shorter = replace(seen._shorter(), mark=psi, mark_residual=residual)
+            return shorter._enter("run", round_), Order(keep="mark", changed=True)
+        seen = replace(seen, failures=0, good=None, mark_residual=residual)
         if self.phase == "rest":
             return replace(seen, mark=psi)._enter("run", round_), Order(keep="mark")
         move = seen._next_move(same)
@@ -213,6 +222,28 @@ class Pilot:
             order = Order(back="champion", same="champion", changed=True)
             return over._enter(phase, round_), order
         return self, Order()
+
+    def _after_failure(self, round_: int, psi: float) -> tuple["Pilot", Order]:
+        """Back with a quarter of the path; if that does not help either, psi as it comes."""
+        if self.failures >= GIVE_UP and math.isfinite(psi):
+            over = replace(self, scale=self.good or self.scale, mark=psi, failures=GIVE_UP + 1)
+            return over._enter("rest", round_), Order(keep="mark", changed=True)
+        smaller = replace(self._shorter(), curvature=2 * self.curvature)
+        return smaller._enter("run", round_), Order(back="mark", changed=True)
+
+    def _shorter(self) -> "Pilot":
+        """A quarter of the path, without a duel."""
+        scale, good = Scale(self.scale.path / 4, self.scale.server), self.good or self.scale
+        return replace(self, scale=scale, good=good, failures=self.failures + 1, move="shorter")
+
+    def _stuck(self, residual: float) -> bool:
+        """Whether neither psi nor the residual has moved, far from a solution.
+
+        So it is where a prox with a long step sets everything to zero, again and again.
+        """
+        still = abs(self.mark - self._level()) <= ROUNDING * abs(self.mark)
+        moving = residual < MOVING * self.mark_residual
+        return still and not moving and not residual <= SOLVED * self.first_residual
 
     def _enter(self, phase: str, round_: int) -> "Pilot":
         length = self.length

@@ -220,8 +220,10 @@ class Run:
         round_, diverged = self.simulation.round, self.simulation.diverged >= 0
         if not (last or diverged.any() or round_ >= self.steering.next_look or not round_):
             return
-        psi = np.where(diverged, np.inf, self._measure()["psi"])
-        if self.steering.look(psi.tolist(), last):
+        measured = self._measure()
+        psi = np.where(diverged, np.inf, measured["psi"])
+        residual = np.sqrt(measured["natural_residual_sq"])
+        if self.steering.look(psi.tolist(), residual.tolist(), last):
             self._measured = (-1, None)
 
     def _evaluate(self) -> None:

@@ -1,7 +1,6 @@
 """Pilots at work in a simulation: one a run, with the states that they go back to."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -49,13 +48,19 @@ class Steering:
         """The round after which psi is wanted next."""
         return min(pilot.next_look for pilot in self.pilots)
 
-    def look(self, psi: Sequence[float], last: bool = False) -> bool:
-        """Show the pilots psi of every run, do what they say; whether a model has changed."""
+    def look(self, psi: Sequence[float], residual: Sequence[float], last: bool = False) -> bool:
+        """Show the pilots what there is of every run, do what they say.
+
+        Returns whether a model has changed.
+        """
         orders, before = [], [pilot.knobs for pilot in self.pilots]
         round_ = self.simulation.round
         for run, pilot in enumerate(self.pilots):
-            now = pilot.end if last else partial(pilot.look, same=self._same(run))
-            self.pilots[run], order = now(round_, psi[run])
+            if last:
+                self.pilots[run], order = pilot.end(round_, psi[run])
+            else:
+                seen = psi[run], residual[run]
+                self.pilots[run], order = pilot.look(round_, *seen, self._same(run))
             orders.append(order)
         return self._carry_out(orders, before)
 

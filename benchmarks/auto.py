@@ -4,9 +4,11 @@ Usage: python benchmarks/auto.py sweep FOLDER [--held-out] [--only NUMBER ...]
        python benchmarks/auto.py auto FOLDER [--held-out] [--only NUMBER ...]
        python benchmarks/auto.py table FOLDER
 
-`sweep` keeps every problem's sixty histories in FOLDER, `auto` the histories of FedNMap("auto"),
-of local_lr="theory" and of what `tune` finds; `table` prints the ratios. Rounds are counted, not
-seconds: a busy machine changes nothing.
+`sweep` keeps every problem's sixty histories in FOLDER, `auto` those of FedNMap() and of FedNMap
+with local_lr="theory", over four times the rounds; `table` prints the ratios. The goal is psi at
+the end of the best of the sixty, and 1e-4 of its fall from the start. A ratio is the rounds to the
+goal beside those that this best run itself needed. Rounds are counted, not seconds: a busy machine
+changes nothing.
 """
 
 import argparse
@@ -81,6 +83,57 @@ def sweep(case):
     return {"rounds": wide.index.to_numpy(), "psi": np.concatenate(psi), "numbers": numbers}
 
 
+def auto(case):
+    problem, phi = problem_of(case)
+    options = options_of(case) | {"rounds": 4 * case.rounds}
+    found = {}
+    for name, steps in {"auto": {}, "theory": {"local_lr": "theory", "local_steps": 10}}.items():
+        result = cfl.minimize(problem, phi, cfl.FedNMap(**steps), **options)
+        found |= {name: result.history["psi"].to_numpy(), "diverged": max(result.diverged)}
+        found["rounds"] = result.history["round"].to_numpy()
+    return found
+
+
+def first(rounds, psi, goal):
+    """The round in which psi first is at most the goal; infinity if it never is."""
+    below = np.flatnonzero(psi <= goal)
+    return float(rounds[below[0]]) if below.size else np.inf
+
+
+def row(number, folder):
+    """(ratio, ratio to the fastest of the sixty, ratio of theory) of a problem."""
+    swept, ran = (np.load(folder / f"{what}-{number:02}.npz") for what in ("sweep", "auto"))
+    psi = np.where(np.isfinite(swept["psi"]), swept["psi"], np.inf)
+    best = int(np.argmin(psi[:, -1]))
+    goal = psi[best, -1] + CLOSE * (psi[best, 0] - psi[best, -1])
+    hits = [first(swept["rounds"], p, goal) for p in psi]
+    mine, theory = (first(ran["rounds"], ran[name], goal) for name in ("auto", "theory"))
+    return mine / hits[best], mine / min(hits), theory / hits[best], mine, hits[best]
+
+
+def table(folder):
+    for title, cases in {"developed with": CASES, "held out": HELD_OUT}.items():
+        chosen = [c for c in cases if (c in HELD_OUT) == (title == "held out")]
+        numbers = [CASES.index(case) for case in chosen]
+        there = [
+            n
+            for n in numbers
+            if all((folder / f"{what}-{n:02}.npz").exists() for what in ("sweep", "auto"))
+        ]
+        print(f"\n{title}: {len(there)} of {len(numbers)} problems measured")
+        print("| problem | rounds | best of sixty | ratio | to the fastest | theory |")
+        print("|---|---|---|---|---|---|")
+        rows = [row(n, folder) for n in there]
+        for n, (ratio, fastest, theory, mine, own) in zip(there, rows, strict=True):
+            print(
+                f"| {CASES[n].name} | {mine:.0f} | {own:.0f} | {ratio:.2f} | {fastest:.2f} "
+                f"| {theory:.3g} |"
+            )
+        ratios = [r[0] for r in rows]
+        if ratios:
+            print(f"median {np.median(ratios):.2f}, worst {max(ratios):.2f}")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=("sweep", "auto", "table"))
@@ -89,6 +142,8 @@ def main():
     parser.add_argument("--only", type=int, nargs="*")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
+    if given.what == "table":
+        return table(given.folder)
     for number, case in enumerate(CASES):
         if (case in HELD_OUT) != given.held_out or (given.only and number not in given.only):
             continue
@@ -97,7 +152,7 @@ def main():
             continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            np.savez(path, **sweep(case))
+            np.savez(path, **(sweep if given.what == "sweep" else auto)(case))
         print(number, case.name, flush=True)
 
 

@@ -51,6 +51,7 @@ def test_a_wrong_entry(line):
         ("1.0\ngamma", "1.0\ngama", "unknown [algorithm fednmap] entry 'gama'"),
         ("local_lr = 0.05", "local_lr = -1.0", "local_lr=-1.0 must be"),
         ("local_lr = 0.05\n", "", "[algorithm fednmap] lacks local_lr"),
+        ("local_lr = 0.05", 'local_lr = "auto"', "lacks local_lr: numbers set themselves in sim"),
         ("local_lr = 0.05", 'local_lr = "theory"', 'local_lr="theory": the theorem\'s constants'),
         ("lasso_model", "no_model", "unknown name in"),
         ("retries = 3", "retrys = 3", "unknown [network] entry 'retrys'"),

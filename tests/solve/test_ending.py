@@ -34,7 +34,12 @@ CASES = {
         "falling",
         "about 200 more rounds at this pace",
     ),
-    "slow": (dict(residual=GEOMETRIC**0.2), {}, "falling", "still falling after 500 rounds"),
+    "slow": (
+        dict(residual=GEOMETRIC**0.2),
+        {},
+        "falling",
+        r"still falling after 500 rounds.* about 1,000 more rounds to 0.001 at this pace",
+    ),
     "psi alone falls": (dict(residual=0.3, psi=1 - ROUNDS / 1000), {}, "falling", "still falling"),
     "stalled": (dict(residual=FLAT, psi=SETTLED), {}, "stalled", r"stalled .* residual 0.014"),
     "oscillating": (
@@ -47,7 +52,7 @@ CASES = {
         dict(residual=NOISY, psi=SETTLED),
         dict(noise=["minibatches"]),
         "noise floor",
-        r"floor of the noise \(minibatches\)",
+        r"floor of the noise \(minibatches\).* falls with smaller steps or larger batches",
     ),
     "above its start, residual 0": (
         dict(residual=np.where(ROUNDS, 0, 1), psi=np.where(ROUNDS, 1.6e9, 0.7)),

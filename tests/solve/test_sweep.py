@@ -1,5 +1,7 @@
 """Sweeps equal single runs; paths start where the zero model stops being optimal."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -128,3 +130,25 @@ def test_tune_leaves_out_what_a_method_refuses(lasso_problem):
     assert best.points[0] == 4 + 2  # a gamma from 2 on is beyond 1/rho
     with pytest.raises(cfl.CompositeFLError, match="metric='loss_' must be one of"):
         cfl.tune(lasso_problem, cfl.L1(0.1), methods, metric="loss_", rounds=5, progress=False)
+
+
+def test_tune_halves_where_no_number_is_given(lasso_problem):
+    """Successive halving finds what the whole grid has, and varies the number of local steps."""
+    options = dict(rounds=27, eval_every=9, progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of a grid's edge
+        best = cfl.tune(lasso_problem, cfl.L1(0.1), {"fednmap": cfl.FedNMap()}, **options)
+    row = best.iloc[0]
+    assert row.points == 20 and row.local_steps in (1, 5, 25, 100)
+    found = cfl.FedNMap(local_steps=int(row.local_steps), local_lr=row.local_lr, gamma=row.gamma)
+    run = cfl.minimize(lasso_problem, cfl.L1(0.1), found, **options)
+    start, end = run.history.psi.iloc[[0, -1]]
+    least = cfl.minimize(lasso_problem, cfl.L1(0.1), cfl.FedNMap(), **(options | {"rounds": 90}))
+    least = least.history.psi.iloc[-1]
+    assert end - least < 0.1 * (start - least)
+
+
+def test_tune_tells_of_the_edge_of_its_grid(lasso_problem):
+    methods = {"pgd": cfl.PGD(lr=1e-6)}
+    with pytest.warns(RuntimeWarning, match=r"pgd: lr=3e-05 is at the edge of its grid"):
+        cfl.tune(lasso_problem, cfl.L1(0.1), methods, budget=3, rounds=4, progress=False)

@@ -13,7 +13,7 @@ import numpy as np
 
 from compositefl import models
 from compositefl.algorithms import ALGORITHMS
-from compositefl.algorithms.base import Algorithm, wants_theory
+from compositefl.algorithms.base import Algorithm, automatic, wants_theory
 from compositefl.core.errors import (
     CompositeFLError,
     require_integer,
@@ -267,7 +267,13 @@ class Federation:
         """The algorithm with its numbers and the regulariser."""
         numbers = {k: v for k, v in self.algorithm.items() if k != "name"}
         label = f"algorithm {self.algorithm['name']}"
-        return fill(self.algorithm_class(), label, numbers, regularizer=self.make_regularizer())
+        made = fill(self.algorithm_class(), label, numbers, regularizer=self.make_regularizer())
+        if later := automatic(made):
+            raise CompositeFLError(
+                f"[{label}] lacks {', '.join(later)}: numbers set themselves in simulations only; "
+                "take those that the history of a simulation ends with"
+            )
+        return made
 
     def make_model(self) -> Model:
         """The model: one of the library by its name, or what a factory `module:name` makes."""

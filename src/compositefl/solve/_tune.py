@@ -1,16 +1,19 @@
 """Fair comparisons: the same budget of runs to find each method's step sizes."""
 
 import dataclasses
+import warnings
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compositefl.algorithms.base import Algorithm
+from compositefl.algorithms.base import Algorithm, automatic
 from compositefl.core.component import replace
 from compositefl.core.errors import CompositeFLError, is_concrete, require_integer
 from compositefl.problem import Problem
 from compositefl.regularizers.base import Regularizer
+from compositefl.solve._halving import halve
 from compositefl.solve._sweep import run_all
 from compositefl.solve.inputs import checked_problem, with_regularizer
 from compositefl.solve.options import Options
@@ -35,10 +38,13 @@ def tune(
 ) -> "pd.DataFrame":
     """Find the best step sizes of each method with the same number of runs.
 
-    A method's numbers are tuned one after the other, its step size first, then gamma or eta where
-    it has them, each on a geometric grid around the number that it comes with; `budget` points in
-    all. Points outside a method's admissible range are left out. The score is the mean of `metric`
-    over the trials and the last tenth of the rounds; a run that diverged does not count.
+    Numbers that are "auto", as by default, are found by successive halving on a grid around 1/L,
+    the number of local steps among them: at most `budget` points, the work of about six full runs.
+    A method with numbers is tuned around them, one after the other: its step size first, then gamma
+    or eta where it has them, each on a geometric grid; `budget` points in all. A warning tells of a
+    best number that sits at the edge of its grid. Points outside a method's admissible range are
+    left out. The score is the mean of `metric` over the trials and the last tenth of the rounds; a
+    run that diverged does not count.
 
     Returns one row per method: its best numbers, its score, and how many points were tried and
     diverged.
@@ -49,14 +55,32 @@ def tune(
     checked = Options(**options).settled(list(methods.values()))
     rows = []
     for name, best in methods.items():
-        fields = tuned_fields(best)
+        fields = automatic(best) or tuned_fields(best)
         points = diverged = 0
         score = np.inf
-        for field in fields:
-            candidates = admissible(problem, checked, best, field, max(1, budget // len(fields)))
-            scores = score_all(problem, candidates, trials, checked, metric)
-            points, diverged = points + len(scores), diverged + int(np.sum(np.isinf(scores)))
-            best, score = candidates[int(np.argmin(scores))], float(scores.min())
+        at_edge: list[str] = []
+        if automatic(best):
+            judge = partial(score_all, problem, trials=trials, metric=metric)
+            best, score, points, diverged, at_edge = halve(problem, best, checked, budget, judge)
+            fields = [*dict.fromkeys([*fields, "local_steps"])]
+        else:
+            for field in fields:
+                candidates = admissible(
+                    problem, checked, best, field, max(1, budget // len(fields))
+                )
+                scores = score_all(problem, candidates, trials, checked, metric)
+                points, diverged = points + len(scores), diverged + int(np.sum(np.isinf(scores)))
+                place = int(np.argmin(scores))
+                best, score = candidates[place], float(scores.min())
+                if len(scores) > 1 and place in (0, len(scores) - 1):
+                    at_edge.append(field)
+        if at_edge and np.isfinite(score):
+            numbers = ", ".join(f"{field}={getattr(best, field):g}" for field in at_edge)
+            warnings.warn(
+                f"{name}: {numbers} is at the edge of its grid: better numbers may lie beyond",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         rows.append(
             {"method": name}
             | {field: getattr(best, field) for field in fields}

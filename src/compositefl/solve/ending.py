@@ -15,6 +15,11 @@ FALL = 1e-3  # without a tolerance: the residual's share of its start that count
 FLOOR = 1e-6  # without a tolerance: a residual this small beside max(1, |psi|) is zero to rounding
 FEWEST = 6  # evaluations from which a trend can be read
 CERTAIN = 3.0  # standard errors that a trend must exceed
+REMEDIES = {
+    "minibatches": "larger batches",
+    "sampled clients": "more clients in a round",
+    "lost uploads": "fewer lost uploads",
+}
 
 # From the worst to the best; with several trials the worst one is told.
 KINDS = (
@@ -185,11 +190,11 @@ def _of_one(
     missed = "" if tolerance is None else f", the tolerance {tolerance:g} was not reached"
     if np.isfinite(course.residual).sum() < FEWEST or not np.isfinite(course.late().residual).all():
         return ending("too short to tell", f"ended after {rounds:.0f} rounds: {measured}{missed}")
-    return ending(*_unfinished(course, measured + missed, tolerance, noise))
+    return ending(*_unfinished(course, measured + missed, tolerance, goal, noise))
 
 
 def _unfinished(
-    course: _Course, measured: str, tolerance: float | None, noise: Sequence[str]
+    course: _Course, measured: str, tolerance: float | None, goal: float, noise: Sequence[str]
 ) -> tuple[str, str]:
     """Kind and sentence of a run that used all its rounds without converging."""
     late = course.late()
@@ -200,18 +205,20 @@ def _unfinished(
     falls = trend.falls(0.02)
     if falls or _Trend.of(late.rounds, late.psi).falls(1e-3 * max(drop, 1e-12)):
         more = ""
-        if falls and tolerance is not None:
-            left = (trend.end - math.log10(tolerance)) / -trend.slope
-            more = f"; about {_two_digits(left)} more rounds at this pace" if left >= 1 else ""
+        if falls:
+            left = (trend.end - math.log10(goal)) / -trend.slope
+            to = "" if tolerance is not None else f" to {goal:.2g}"
+            more = f"; about {_two_digits(left)} more rounds{to} at this pace" if left >= 1 else ""
         return "falling", f"still falling after {rounds} rounds: {measured}{more}"
     low, high = late.residual.min(), late.residual.max()
     turns = np.mean(np.diff(np.sign(np.diff(decades))) != 0)
     where = f"since round {late.rounds[0]:.0f} or earlier"
     if noise:
         cause = " and ".join(noise)
+        what = ["smaller steps", *(REMEDIES[name] for name in noise if name in REMEDIES)]
         return "noise floor", (
-            f"reached the floor of the noise ({cause}) {where}: {measured}. Smaller steps, "
-            "or less noise, lower it"
+            f"reached the floor of the noise ({cause}) {where}, natural residual between "
+            f"{low:.2g} and {high:.2g}: {measured}. It falls with {' or '.join(what)}"
         )
     if turns > 0.4 and high > 2 * low:
         return "stalled", (

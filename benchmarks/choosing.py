@@ -1,4 +1,4 @@
-"""The picture of docs/choosing.md: what each number does. Usage: python benchmarks/choosing.py FILE"""
+"""What each number does, for docs/choosing.md. Usage: python benchmarks/choosing.py FILE"""
 
 import sys
 import warnings

@@ -5,7 +5,7 @@ Usage: python benchmarks/auto.py sweep FOLDER [--held-out] [--only NUMBER ...]
        python benchmarks/auto.py table FOLDER
 
 `sweep` keeps every problem's sixty histories in FOLDER, `auto` those of FedNMap() and of FedNMap
-with local_lr="theory", over four times the rounds; `table` prints the ratios. The goal is psi at
+with local_lr="theory", over twice the rounds; `table` prints the ratios. The goal is psi at
 the end of the best of the sixty, and 1e-4 of its fall from the start. A ratio is the rounds to the
 goal beside those that this best run itself needed. Rounds are counted, not seconds: a busy machine
 changes nothing.
@@ -85,7 +85,7 @@ def sweep(case):
 
 def auto(case):
     problem, phi = problem_of(case)
-    options = options_of(case) | {"rounds": 4 * case.rounds}
+    options = options_of(case) | {"rounds": 2 * case.rounds}
     found = {}
     for name, steps in {"auto": {}, "theory": {"local_lr": "theory", "local_steps": 10}}.items():
         result = cfl.minimize(problem, phi, cfl.FedNMap(**steps), **options)

@@ -26,7 +26,7 @@ from compositefl.algorithms.base import (
     wants_theory,
 )
 from compositefl.core.component import component, replace
-from compositefl.core.errors import require_positive
+from compositefl.core.errors import wrong_value
 from compositefl.core.types import Number
 from compositefl.core.vector import Vector
 
@@ -83,8 +83,8 @@ class FedNMap(FederatedAlgorithm):
         super().__post_init__()
         if self.gamma is BY_LOCAL_LR:
             object.__setattr__(self, "gamma", AUTO if is_auto(self.local_lr) else 1.0)
-        if not is_auto(self.gamma):
-            require_positive(gamma=self.gamma)
+        if isinstance(self.gamma, str) and not is_auto(self.gamma):
+            raise wrong_value("gamma", self.gamma, "a number or 'auto'")
 
     def at(self, knobs: Knobs) -> Self:
         """gamma = eta_hat where it is "auto": the longest step without overshooting zeros."""

@@ -153,8 +153,12 @@ function curves(place, content, width) {
           return v === null || !(base > 0) || !(v > 0) ? null : v / base;
         });
       } else if (values.low) {
+        // There and back around the band; what is not finite has no place in it.
+        const there = along.map((_, k) => k).filter((k) => values.low[k] !== null && values.high[k] !== null);
+        const back = [...there].reverse();
         data.push({
-          ...axes, x: along.concat([...along].reverse()), y: values.low.concat([...values.high].reverse()),
+          ...axes, x: [...there, ...back].map((k) => along[k]),
+          y: [...there.map((k) => values.low[k]), ...back.map((k) => values.high[k])],
           type: "scatter", mode: "lines", fill: "toself", fillcolor: faint(run.colour),
           line: { width: 0 }, hoverinfo: "skip", showlegend: false,
         });

@@ -161,13 +161,18 @@ def _show(outcome: Path) -> int:
     print(f"{config['rounds_run']} rounds, stopped: {config['stopped']}")
     part = config.get("rounds_of_sites", {})
     print("rounds of each site: " + ", ".join(f"{site} {rounds}" for site, rounds in part.items()))
-    if (outcome / "history.csv").stat().st_size > 1:
-        last = pd.read_csv(outcome / "history.csv").iloc[-1]
+    history, table = outcome / "history.csv", outcome / "model.json"
+    if table.exists():  # a generalised linear model
+        from compositefl.linear_model import load_model
+
+        print(load_model(table).summary())
+    if history.exists() and history.stat().st_size > 1:
+        last = pd.read_csv(history).iloc[-1]
         names = ("psi", "natural_residual_sq", "zeros", "accuracy")
         print(", ".join(f"{name} {last[name]:.6g}" for name in names if name in last))
     if "epsilon" in config:
         print(f"privacy loss of a site: epsilon {config['epsilon']:.3g} at {config['delta']:g}")
-    if page.available():
+    if history.exists() and page.available():
         write_report([outcome], outcome / "report.html")
         (outcome / "report.html").chmod(0o600)  # as the rest of the outcome
     print(f"written to {outcome}: {', '.join(sorted(p.name for p in outcome.iterdir()))}")

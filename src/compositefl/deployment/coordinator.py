@@ -29,7 +29,7 @@ from compositefl.engine.accounting import round_cost
 from compositefl.solve.ending import rose
 from compositefl.solve.result import Result
 
-FINAL = ("rounds", "tolerance", "diverged")  # reasons to stop after which nothing is left to do
+FINAL = ("rounds", "tolerance", "diverged", "converged")  # nothing is left to do after these
 
 
 class Coordinator:

@@ -6,13 +6,14 @@ that was killed goes through the journal again without asking anybody, and goes 
 
 import json
 import time
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from compositefl.core.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError, ConvergenceWarning
 from compositefl.core.files import only_one, private_folder, read_sealed, write_sealed
 from compositefl.deployment.calls import LARGEST, Report, SiteCalls
 from compositefl.deployment.coordinator import Coordinator
@@ -55,7 +56,7 @@ class GLMResult:
         if self.model is not None:
             save_model(self.model, folder / "model.json", {"target": self.config["target"]})
             self.model.summary().frame.to_csv(folder / "coefficients.csv", index=False)
-        about = self.config | {"stopped": self.stopped, "rounds": self.rounds}
+        about = self.config | {"stopped": self.stopped, "rounds_run": self.rounds}
         (folder / "config.json").write_text(json.dumps(about, indent=2) + "\n")
 
 
@@ -151,10 +152,11 @@ class GLMCoordinator:
         self.report({"event": "start", "round": 0, "rounds": federation.rounds})
         names, stopped, model = list(federation.sites), "converged", None
         left_out: list[str] = []
+        notes: list[str] = []  # what a reader of the result must know
         sites = self._sites(names)
         while model is None and stopped == "converged":
             try:
-                model = self._fit(sites)
+                model = self._fit(sites, notes)
             except SitesLeft as left:  # the samples are others: everything begins anew
                 names = str(left).split(",")
                 left_out = [name for name in federation.sites if name not in names]
@@ -162,8 +164,9 @@ class GLMCoordinator:
                 sites = self._sites(names)
             except TooFewSites as error:
                 stopped = "too few sites" if self.roster.willing() else "refused"
-                self.report({"event": "failure", "round": sites.rounds, "reason": str(error)})
-        self.report({"event": "stop", "reason": stopped, "round": sites.rounds})
+                notes.append(str(error))
+        ended = {"ended": "; ".join(notes) or "converged", "bad": bool(notes)}
+        self.report({"event": "stop", "reason": stopped, "round": sites.rounds, **ended})
         config = {
             "federation": federation.hash,
             "run": self.name,
@@ -173,6 +176,9 @@ class GLMCoordinator:
             "samples": {name: member.samples for name, member in self.roster.members.items()},
             "bytes_sent": self.calls.bytes_sent,
             "bytes_received": self.calls.bytes_received,
+            "rounds_of_sites": dict.fromkeys(sites.names, sites.rounds),
+            "ended_badly": bool(notes),
+            "summary": "; ".join(notes) or f"converged in {sites.rounds} rounds",
         }
         return GLMResult(model, stopped, sites.rounds, config)
 
@@ -195,11 +201,14 @@ class GLMCoordinator:
         journal = self.folder / ("journal" if len(names) == len(self.federation.sites) else "anew")
         return NetworkSites(self.calls, journal, shapes, names)
 
-    def _fit(self, sites: NetworkSites) -> GeneralizedLinearModel:
+    def _fit(self, sites: NetworkSites, notes: list[str]) -> GeneralizedLinearModel:
         glm, data = self.federation.glm, self.federation.data
         assert glm is not None and data is not None
         model = glm.estimator(self.federation.seed)
-        model.fit_over(sites, list(data.features), data.labels or None)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", ConvergenceWarning)
+            model.fit_over(sites, list(data.features), data.labels or None)
+        notes += [str(w.message) for w in told if issubclass(w.category, ConvergenceWarning)]
         return model
 
 

@@ -36,7 +36,17 @@ def of_running():
     algorithm = cfl.FedNMap(gamma=1.0, local_steps=2, local_lr=0.1)
     problem, phi = small_problem(), cfl.L1(1e-3)
     result = cfl.minimize(problem, phi, algorithm, rounds=ROUNDS, progress=False)
-    return {"problem": problem, "phi": phi, "algorithm": algorithm, "result": result}
+    names = {"problem": problem, "phi": phi, "algorithm": algorithm, "result": result}
+    rng = np.random.default_rng(0)
+    rows = {"x": rng.normal(size=(360, 3)), "y": rng.normal(size=360)}
+    params = {"kernel": np.zeros(3, np.float32), "bias": np.zeros((), np.float32)}
+    names |= rows | {"offsets": np.arange(0, 361, 3), "params": params, "loss": squared_error}
+    return names
+
+
+def squared_error(params, batch):
+    x, y = batch
+    return ((x @ params["kernel"] + params["bias"] - y) ** 2).mean()
 
 
 def of_readme():

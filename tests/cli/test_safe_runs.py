@@ -2,8 +2,11 @@
 
 import json
 
+import numpy as np
+import pandas as pd
 import pytest
 
+from compositefl.cli import deploy
 from compositefl.cli.folder import is_result
 from compositefl.solve.result import Result
 
@@ -21,10 +24,33 @@ def test_an_earlier_result_is_kept(run, tmp_path):
     assert config["options"]["rounds"] == 2 and is_result(tmp_path / "out")
 
 
-def test_the_exit_code_of_a_bad_end(run, monkeypatch):
+def test_the_exit_code_of_a_bad_end(run, cli):
     assert run().code == 0
-    monkeypatch.setattr(Result, "ended_badly", True, raising=False)
-    assert run().code == 1
+    for answer in (
+        run("--local-lr", "30"),
+        cli("tune", *TUNED, "--budget", "1", "--algorithms", "pgd", "--lr", "30", "--quiet"),
+    ):
+        assert answer.code == 1
+        assert "warning: " in answer.err and "above its start" in answer.err
+
+
+def outcome(folder, psi):
+    """What a run over the network leaves: an evaluation before and one after its rounds."""
+    rows = dict(round=[0, 4], trial=0, psi=[0.7, psi], natural_residual_sq=[1.0, 1e-9], zeros=0.5)
+    history = pd.DataFrame(rows | {"sites": 4})
+    model = {"w": np.zeros(3)}
+    Result(model, history, None, None, "rounds", 4, [0], {"tolerance": 1e-3}).save(folder)
+    return folder
+
+
+def test_the_exit_code_of_a_bad_end_over_the_network(tmp_path, capsys):
+    assert deploy._show(outcome(tmp_path / "good", 0.1)) == 0
+    assert not capsys.readouterr().err
+    assert deploy._show(outcome(tmp_path / "bad", 5.0)) == 1
+    said = capsys.readouterr().err
+    assert (
+        said.startswith("warning: ended with psi 5, above its start 0.7") and said.count("\n") == 1
+    )
 
 
 def test_numbers_to_start_from(cli):

@@ -28,6 +28,7 @@ WRONG = {
     "minimum_sites = 5": "minimum_sites=5 is more than the 4 sites",
     "eval_gamma = -1.0": "eval_gamma=-1.0 must be",
     'regularizer = "l9:1"': "unknown regularizer 'l9'",
+    'unpenalized = ["*intercept"]': "pattern '*intercept' matches no parameter; there are",
     'sites = ["a", "a"]': "must be different names",
     'sites = ["../a"]': "must be a name",
     "sites = 4": "must be a list of names",

@@ -15,7 +15,8 @@ from compositefl.core.errors import CompositeFLError, unknown_name
 from compositefl.core.resolve import require_kind
 from compositefl.core.trees import named_leaves
 from compositefl.problem import Problem
-from compositefl.regularizers import REGULARIZERS, ByName, Regularizer, Zero, parse
+from compositefl.regularizers import REGULARIZERS, Regularizer, Zero, parse
+from compositefl.regularizers.by_name import unpenalized
 
 
 def build_problem(settings: Settings) -> tuple[Problem, Source]:
@@ -91,11 +92,9 @@ def build_regularizer(settings: Settings) -> Regularizer:
     """phi, without a weight on the --unpenalized parameters."""
     with about("--regularizer", settings.regularizer):
         phi = _parse(settings.regularizer)
-    if not settings.unpenalized:
-        return phi
-    if isinstance(phi, Zero):
+    if settings.unpenalized and isinstance(phi, Zero):
         raise CompositeFLError("--unpenalized needs a --regularizer to leave out")
-    return ByName({**{pattern: Zero() for pattern in settings.unpenalized}, "*": phi})
+    return unpenalized(phi, settings.unpenalized or ())
 
 
 def _parse(text: str) -> Regularizer:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
-import numpy as np
 import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -34,7 +33,7 @@ from compositefl.cli.sources import Source, summary
 from compositefl.cli.tables import print_table
 from compositefl.cli.wording import plain_warnings, say
 from compositefl.core.component import replace
-from compositefl.core.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError, ConvergenceWarning
 from compositefl.report import page
 from compositefl.report.curves import plot, table
 from compositefl.report.live import serve
@@ -169,16 +168,17 @@ def carry_out(
 
 def tune_plan(plan: Plan, budget: int, metric: str) -> int:
     """Tune the algorithms of a plan and print the table."""
-    best = cfl.tune(
-        plan.problem,
-        plan.regularizer,
-        plan.algorithms,
-        budget=budget,
-        metric=metric,
-        trials=plan.settings.trials,
-        progress=not plan.settings.quiet,
-        **_options(plan.settings, plan.eval_gamma),
-    )
+    with plain_warnings() as shown:
+        best = cfl.tune(
+            plan.problem,
+            plan.regularizer,
+            plan.algorithms,
+            budget=budget,
+            metric=metric,
+            trials=plan.settings.trials,
+            progress=not plan.settings.quiet,
+            **_options(plan.settings, plan.eval_gamma),
+        )
     last = [metric, "points", "diverged"]
     best = best[[*(column for column in best if column not in last), *last]]
     out = Table(box=SIMPLE_HEAD)
@@ -187,10 +187,7 @@ def tune_plan(plan: Plan, budget: int, metric: str) -> int:
     for _, row in best.iterrows():
         out.add_row(*(_cell(value) for value in row))
     print_table(out)
-    failed = [row["method"] for _, row in best.iterrows() if not np.isfinite(row[metric])]
-    if failed:
-        say(f"warning: {', '.join(failed)}: every run diverged; start from smaller step sizes")
-    return ENDED_BADLY if failed else DONE
+    return ENDED_BADLY if ConvergenceWarning in shown.values() else DONE
 
 
 def _cell(value: Any) -> str:
@@ -207,7 +204,7 @@ def _run(plan: Plan) -> tuple[dict[str, Result], int]:
             result = results[name] = _minimize(plan, name, algorithm)
         if len(plan.algorithms) > 1 and not plan.settings.quiet:
             say(f"{name}: {result.rounds} rounds, psi {result.history['psi'].iloc[-1]:.5g}")
-        if getattr(result, "ended_badly", False) or any(r > 0 for r in result.diverged):
+        if result.ended_badly:
             code = ENDED_BADLY
         if result.stopped == "interrupted":
             say(f"interrupted: {name} stopped after round {result.rounds}")

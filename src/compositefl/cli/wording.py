@@ -88,14 +88,14 @@ def about(option: str, value: Any = None) -> Iterator[None]:
 
 
 @contextmanager
-def plain_warnings(label: str) -> Iterator[list[str]]:
-    """Show warnings as one line each; yields the list of those shown."""
-    shown: list[str] = []
+def plain_warnings(label: str = "") -> Iterator[dict[str, type[Warning]]]:
+    """Show warnings as one line each; yields those shown, with their classes."""
+    shown: dict[str, type[Warning]] = {}
 
-    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         if str(message) not in shown:
-            shown.append(str(message))
-            say(f"warning: {label}: {message}")
+            shown[str(message)] = category
+            say(f"warning: {label and label + ': '}{message}")
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", RuntimeWarning)

@@ -1,7 +1,7 @@
 """Different regularisers for different leaves, chosen by name."""
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import reduce
 from typing import Any
@@ -14,6 +14,7 @@ from compositefl.core.errors import CompositeFLError, is_concrete
 from compositefl.core.trees import named_leaves
 from compositefl.core.types import Number, Params
 from compositefl.regularizers.base import Regularizer
+from compositefl.regularizers.elementary import Zero
 
 
 @component
@@ -147,3 +148,8 @@ class ByName(Regularizer):
 
         parts = [r.prox(part, t) for r, part in self._parts(z)]
         return jax.tree.map(present, *parts, is_leaf=lambda leaf: leaf is None)
+
+
+def unpenalized(phi: Regularizer, patterns: Sequence[str]) -> Regularizer:
+    """phi without a weight on the leaves whose names match one of the patterns."""
+    return ByName({**{pattern: Zero() for pattern in patterns}, "*": phi}) if patterns else phi

@@ -18,7 +18,7 @@ def checked_problem(problem: Any) -> Problem:
     if isinstance(problem, Problem):
         return problem
     raise CompositeFLError(
-        f"problem={_short(problem)} must be a cfl.Problem, or what model.problem(clients) returns",
+        f"problem={short(problem)} must be a cfl.Problem, or what model.problem(clients) returns",
         parameter="problem",
         value=problem,
     )
@@ -38,7 +38,7 @@ def as_regularizer(given: Any) -> Regularizer:
     if isinstance(given, type) and issubclass(given, Regularizer):
         hint = f"{given.__name__}(...) with its numbers"
     raise CompositeFLError(
-        f"regularizer={_short(given)} must be a regulariser, such as {hint}; None for none",
+        f"regularizer={short(given)} must be a regulariser, such as {hint}; None for none",
         parameter="regularizer",
         value=given,
     )
@@ -56,7 +56,7 @@ def as_algorithm(given: Any) -> Algorithm:
         kind = ALGORITHMS[near[0]] if near else None
     call = f"cfl.{kind.__name__}(...)" if kind else "cfl.FedNMap()"
     raise CompositeFLError(
-        f"algorithm={_short(given)} must be an algorithm with its numbers, such as {call}",
+        f"algorithm={short(given)} must be an algorithm with its numbers, such as {call}",
         parameter="algorithm",
         value=given,
     )
@@ -77,6 +77,7 @@ def with_regularizer(algorithm: Any, regularizer: Any) -> Algorithm:
     )
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """A value in a message, cut where it is long."""
     text = repr(value).replace("\n", " ")
     return text if len(text) <= 60 else f"{text[:57]}..."

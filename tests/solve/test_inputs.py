@@ -127,6 +127,10 @@ WRONG = {
         lambda: cfl.tune(MODEL.problem([(X, Y)]), 0.1, {"fednmap": ALGORITHM}, rounds=1),
         r"regularizer=0.1",
     ),
+    "tune without names": (
+        lambda: cfl.tune(MODEL.problem([(X, Y)]), None, ALGORITHM, rounds=1),
+        r"algorithms=.* must be a dict of names and algorithms",
+    ),
 }
 
 

@@ -1,0 +1,56 @@
+"""What the README prints runs as it stands there, and its page of settings is complete."""
+
+import re
+import shlex
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import compositefl as cfl
+from tests.cli.cli_words import SMALL
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+QUICK = {"run": ["--trials", "1"], "compare": [], "tune": ["--budget", "1"]}
+
+
+def blocks(kind):
+    return re.findall(rf"```{kind}\n(.*?)```", README, re.DOTALL)
+
+
+def test_python(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cfl, "minimize", partial(_few_rounds, cfl.minimize))
+    names = {}
+    for block in blocks("python"):
+        exec(compile(block, "README.md", "exec"), names)
+    assert names["result"].rounds == 2 and (tmp_path / "out" / "history.csv").exists()
+    assert names["problem"].test is not None
+
+
+def _few_rounds(minimize, *given, **options):
+    return minimize(*given, **options | {"rounds": 2})
+
+
+def test_command_line(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = "".join(blocks("sh")).replace("\\\n", " ").splitlines()
+    commands = [shlex.split(line, comments=True) for line in lines]
+    commands = [words[1:] for words in commands if words[:1] == ["compositefl"]]
+    assert {words[0] for words in commands} >= {*QUICK, "list", "reproduce", "deploy"}
+    for words in commands:
+        if words[0] in ("deploy", "list"):  # tests/deployment/network, test_cli_list
+            continue
+        small = [*SMALL, "--quiet", *QUICK[words[0]]] if words[0] in QUICK else []
+        answer = cli(*words, *small)
+        assert answer.code == 0, (words, answer.err)
+    assert (tmp_path / "plots" / "plot.png").exists()
+
+
+def test_every_variable_is_on_the_page_of_settings():
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py"), ROOT / "Makefile"]
+    found = {name for file in files for name in re.findall("COMPOSITEFL_[A-Z_]+", file.read_text())}
+    assert found <= set(re.findall("COMPOSITEFL_[A-Z_]+", page))

@@ -35,7 +35,9 @@ def models_after_every_round(local):
 
 CASES = [
     *[(name, "lasso", 4, "float64", 1e-10) for name in METHODS],
-    *[(name, "mlp", 4, "float32", 1e-5) for name in METHODS],
+    *[(name, "mlp", 4, "float32", 1e-5) for name in METHODS if name != "prox-newton"],
+    # The inner solver ends at a residual of eps^0.8: 7e-10 apart here, and 1.3e-5 in float32.
+    ("prox-newton", "mlp", 4, "float64", 1e-8),
     ("fednmap", "lasso", None, "float64", 1e-10),
 ]
 

@@ -38,7 +38,10 @@ WRONG = [
         lambda: run(cfl.MCP(0.1, 2.0), cfl.FedNMap(gamma=2.0, **GOOD)),
         r"gamma=2.0 .*1/rho.*\(0, 2\)",
     ),
-    (lambda: run(algorithm=cfl.FedNMap(gamma=-1.0, **GOOD)), r"gamma=-1.0 must be > 0"),
+    (
+        lambda: run(algorithm=cfl.FedNMap(gamma=-1.0, **GOOD)),
+        r"gamma=-1.0 must be a finite number > 0",
+    ),
     (
         lambda: run(cfl.MCP(0.1, 0.15), cfl.FedCanon(**GOOD), eval_gamma=0.1),
         r"eta_hat = .*=0.2 must be in",

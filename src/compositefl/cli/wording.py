@@ -26,6 +26,9 @@ WORDING = {
 }
 
 
+OF_TUNE = {"metric", "budget"}  # options of one command, and parameters of its function
+
+
 def say(text: str) -> None:
     """One line on stderr."""
     print(" ".join(text.split()), file=sys.stderr, flush=True)
@@ -37,7 +40,7 @@ def as_options(error: CompositeFLError, declared: type[Any] = Settings) -> str:
     declared: has the options of the command as its fields.
     """
     message = str(error)
-    known = {field.name for field in dataclasses.fields(declared)}
+    known = {field.name for field in dataclasses.fields(declared)} | OF_TUNE
     named = _by_field(error, message, known)
     message = _by_pattern(message, known) if named is None else named
     for word, here in WORDING.items():

@@ -34,7 +34,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> CompositeFLError
     """The error for a name that is not in `known`, with the nearest one that is."""
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"; did you mean '{near[0]}'?" if near else ""
+    hint = f"; did you mean '{near[0]}'?" if near else "."
     message = f"unknown {kind} '{name}'{hint} Known: {', '.join(known)}"
     return CompositeFLError(message, parameter=kind, value=name)
 

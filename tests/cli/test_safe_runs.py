@@ -2,13 +2,9 @@
 
 import json
 
-import numpy as np
-import pandas as pd
 import pytest
 
-from compositefl.cli import deploy
 from compositefl.cli.folder import is_result
-from compositefl.solve.result import Result
 
 
 def test_an_earlier_result_is_kept(run, tmp_path):
@@ -40,25 +36,6 @@ def test_a_wrong_metric_is_told_as_an_option(cli):
     )
     assert answer.code == 2
     assert answer.err.startswith("error: --metric los must be one of accuracy, bytes_down")
-
-
-def outcome(folder, psi):
-    """What a run over the network leaves: an evaluation before and one after its rounds."""
-    rows = dict(round=[0, 4], trial=0, psi=[0.7, psi], natural_residual_sq=[1.0, 1e-9], zeros=0.5)
-    history = pd.DataFrame(rows | {"sites": 4})
-    model = {"w": np.zeros(3)}
-    Result(model, history, None, None, "rounds", 4, [0], {"tolerance": 1e-3}).save(folder)
-    return folder
-
-
-def test_the_exit_code_of_a_bad_end_over_the_network(tmp_path, capsys):
-    assert deploy._show(outcome(tmp_path / "good", 0.1)) == 0
-    assert not capsys.readouterr().err
-    assert deploy._show(outcome(tmp_path / "bad", 5.0)) == 1
-    said = capsys.readouterr().err
-    assert (
-        said.startswith("warning: ended with psi 5, above its start 0.7") and said.count("\n") == 1
-    )
 
 
 def test_numbers_to_start_from(cli):

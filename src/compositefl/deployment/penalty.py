@@ -19,7 +19,7 @@ from compositefl.core.errors import CompositeFLError, require_nonnegative, unkno
 from compositefl.core.resolve import is_reference
 from compositefl.deployment.entries import fill
 from compositefl.deployment.trust import LIBRARY, own_class
-from compositefl.regularizers import REGULARIZERS, ByName, Regularizer, Zero, parse
+from compositefl.regularizers import REGULARIZERS, ByName, Regularizer, by_name, parse
 
 OF_PATH = re.compile(r".+-w(\d+)")
 
@@ -76,10 +76,7 @@ def make(
             phi = phi.with_fields({"weight": weight})
         except CompositeFLError as error:
             raise CompositeFLError(f"path: {error}") from error
-    if not unpenalized:
-        return phi
-    free: dict[str, Regularizer] = {pattern: Zero() for pattern in unpenalized}
-    return ByName({**free, **(phi.rules if isinstance(phi, ByName) else {"*": phi})})
+    return by_name.unpenalized(phi, unpenalized)
 
 
 def _part(part: Mapping[str, Any], modules: Collection[str]) -> Regularizer:

@@ -1,7 +1,7 @@
 """Different regularisers for different leaves, chosen by name."""
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 from functools import reduce
 from typing import Any
@@ -150,6 +150,7 @@ class ByName(Regularizer):
         return jax.tree.map(present, *parts, is_leaf=lambda leaf: leaf is None)
 
 
-def unpenalized(phi: Regularizer, patterns: Sequence[str]) -> Regularizer:
+def unpenalized(phi: Regularizer, patterns: Collection[str]) -> Regularizer:
     """phi without a weight on the leaves whose names match one of the patterns."""
-    return ByName({**{pattern: Zero() for pattern in patterns}, "*": phi}) if patterns else phi
+    rules = phi.rules if isinstance(phi, ByName) else {"*": phi}
+    return ByName({**{pattern: Zero() for pattern in patterns}, **rules}) if patterns else phi

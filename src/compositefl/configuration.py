@@ -26,7 +26,7 @@ EXCHANGES = ("xla", "native")
 
 
 @dataclass
-class Settings:
+class ProcessSettings:
     """What holds in this process."""
 
     exchange: str = "xla"  # how devices add up what they have at the end of a round
@@ -34,7 +34,7 @@ class Settings:
     stall_limit: float = STALL_LIMIT  # seconds without progress after which a run says so
 
 
-settings = Settings()
+settings = ProcessSettings()
 
 
 def configure(

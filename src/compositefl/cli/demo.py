@@ -6,7 +6,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from compositefl.cli.runs import Plan, carry_out, histories, make_plan
+from compositefl.cli.runs import RunPlan, carry_out, histories, make_plan
 from compositefl.cli.settings import Settings
 from compositefl.cli.tables import TERMINAL
 from compositefl.report.curves import final
@@ -55,7 +55,7 @@ def run_demo(out: Path, rounds: int, trials: int, seed: int, overwrite: bool) ->
     return code
 
 
-def observations(finals: dict[str, dict[str, float]], plan: Plan) -> list[str]:
+def observations(finals: dict[str, dict[str, float]], plan: RunPlan) -> list[str]:
     """What the numbers say, in words; nothing is claimed that they do not show."""
     drift, others = finals["FedMiD"], {k: v for k, v in finals.items() if k != "FedMiD"}
     residuals = [row["natural_residual_sq"] for row in others.values()]

@@ -47,7 +47,7 @@ DONE, ENDED_BADLY, INTERRUPTED = 0, 1, 130  # exit codes
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """A checked command line: nothing is left but to run it."""
 
     settings: Settings
@@ -74,7 +74,7 @@ def make_plan(
     out: Path | None,
     overwrite: bool,
     tuning: bool = False,
-) -> Plan:
+) -> RunPlan:
     """Check everything that can be checked before the first round; touches no file.
 
     names: of the algorithms; none for the one that suits the problem.
@@ -102,7 +102,7 @@ def make_plan(
     if settings.data is not None and not settings.quiet:
         say(summary(source))
     title = _title(settings, source, list(algorithms.values()))
-    return Plan(settings, problem, regularizer, algorithms, gamma, out, title, source)
+    return RunPlan(settings, problem, regularizer, algorithms, gamma, out, title, source)
 
 
 def _options(settings: Settings, eval_gamma: float) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def _checkpoints(settings: Settings, names: Sequence[str]) -> list[Path]:
 
 
 def carry_out(
-    plan: Plan, command: str, *, live: bool = False, track: Sequence[str] = ()
+    plan: RunPlan, command: str, *, live: bool = False, track: Sequence[str] = ()
 ) -> tuple[dict[str, Result], int]:
     """Run, write and tell; returns the results and the exit code.
 
@@ -166,7 +166,7 @@ def carry_out(
     return results, code
 
 
-def tune_plan(plan: Plan, budget: int, metric: str) -> int:
+def tune_plan(plan: RunPlan, budget: int, metric: str) -> int:
     """Tune the algorithms of a plan and print the table."""
     with plain_warnings() as shown:
         best = cfl.tune(
@@ -196,7 +196,7 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
-def _run(plan: Plan) -> tuple[dict[str, Result], int]:
+def _run(plan: RunPlan) -> tuple[dict[str, Result], int]:
     results: dict[str, Result] = {}
     code = DONE
     for name, algorithm in plan.algorithms.items():
@@ -212,7 +212,7 @@ def _run(plan: Plan) -> tuple[dict[str, Result], int]:
     return results, code
 
 
-def _minimize(plan: Plan, name: str, algorithm: Algorithm) -> Result:
+def _minimize(plan: RunPlan, name: str, algorithm: Algorithm) -> Result:
     settings = plan.settings
     return cfl.minimize(
         plan.problem,
@@ -226,7 +226,7 @@ def _minimize(plan: Plan, name: str, algorithm: Algorithm) -> Result:
     )
 
 
-def histories(plan: Plan, results: dict[str, Result]) -> dict[str, pd.DataFrame]:
+def histories(plan: RunPlan, results: dict[str, Result]) -> dict[str, pd.DataFrame]:
     """The histories under the names of the classes, as plots and tables show them."""
     labels = {name: type(plan.algorithms[name]).__name__ for name in results}
     if len(set(labels.values())) < len(labels):  # one's own class with a name of the library's
@@ -234,14 +234,14 @@ def histories(plan: Plan, results: dict[str, Result]) -> dict[str, pd.DataFrame]
     return {labels[name]: result.history for name, result in results.items()}
 
 
-def _footnote(plan: Plan, results: dict[str, Result]) -> str:
+def _footnote(plan: RunPlan, results: dict[str, Result]) -> str:
     trials = plan.settings.trials
     rounds = " / ".join(str(n) for n in sorted({result.rounds for result in results.values()}))
     mean = f", means over {trials} trials" if trials > 1 else ""
     return f"after {rounds} rounds{mean}; natural residual at gamma = {plan.eval_gamma:g}"
 
 
-def _write(folder: Path, plan: Plan, results: dict[str, Result], command: str) -> None:
+def _write(folder: Path, plan: RunPlan, results: dict[str, Result], command: str) -> None:
     """All files of a result. Several methods share the history; each has its own model."""
     single = len(plan.algorithms) == 1
     parts = []

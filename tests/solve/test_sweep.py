@@ -124,20 +124,6 @@ def test_tune_gives_every_method_the_same_budget(lasso_problem):
     np.testing.assert_allclose(run.history.psi.iloc[-1], best.psi["fednmap"], rtol=1e-5)
 
 
-@pytest.mark.parametrize(("rounds", "sentence"), [(2, "ended with psi"), (8, "diverged")])
-def test_tune_tells_where_even_the_best_is_bad(lasso_problem, rounds, sentence):
-    far = {"mine": cfl.FedNMap(gamma=1.0, local_steps=3, local_lr=1e3)}
-    with pytest.warns(cfl.ConvergenceWarning, match=f"^mine: even the best of 2 runs {sentence}"):
-        cfl.tune(lasso_problem, cfl.L1(0.1), far, budget=2, rounds=rounds, progress=False)
-
-
-def test_tune_runs_a_method_without_step_sizes_as_it_is(lasso_problem):
-    best = cfl.tune(
-        lasso_problem, cfl.L1(0.1), {"newton": cfl.ProxNewton()}, rounds=3, progress=False
-    )
-    assert best.points.tolist() == [1] and np.isfinite(best.psi).all()
-
-
 def test_tune_leaves_out_what_a_method_refuses(lasso_problem):
     methods = {"fednmap": cfl.FedNMap(gamma=1.0, local_steps=3, local_lr=0.05)}
     best = cfl.tune(lasso_problem, cfl.MCP(0.1, 2.0), methods, budget=9, rounds=20, progress=False)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
+import numpy as np
 import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -33,7 +34,7 @@ from compositefl.cli.sources import Source, summary
 from compositefl.cli.tables import print_table
 from compositefl.cli.wording import plain_warnings, say
 from compositefl.core.component import replace
-from compositefl.core.errors import CompositeFLError, ConvergenceWarning
+from compositefl.core.errors import CompositeFLError
 from compositefl.report import page
 from compositefl.report.curves import plot, table
 from compositefl.report.live import serve
@@ -168,17 +169,16 @@ def carry_out(
 
 def tune_plan(plan: RunPlan, budget: int, metric: str) -> int:
     """Tune the algorithms of a plan and print the table."""
-    with plain_warnings() as shown:
-        best = cfl.tune(
-            plan.problem,
-            plan.regularizer,
-            plan.algorithms,
-            budget=budget,
-            metric=metric,
-            trials=plan.settings.trials,
-            progress=not plan.settings.quiet,
-            **_options(plan.settings, plan.eval_gamma),
-        )
+    best = cfl.tune(
+        plan.problem,
+        plan.regularizer,
+        plan.algorithms,
+        budget=budget,
+        metric=metric,
+        trials=plan.settings.trials,
+        progress=not plan.settings.quiet,
+        **_options(plan.settings, plan.eval_gamma),
+    )
     last = [metric, "points", "diverged"]
     best = best[[*(column for column in best if column not in last), *last]]
     out = Table(box=SIMPLE_HEAD)
@@ -187,7 +187,10 @@ def tune_plan(plan: RunPlan, budget: int, metric: str) -> int:
     for _, row in best.iterrows():
         out.add_row(*(_cell(value) for value in row))
     print_table(out)
-    return ENDED_BADLY if ConvergenceWarning in shown.values() else DONE
+    failed = [row["method"] for _, row in best.iterrows() if not np.isfinite(row[metric])]
+    if failed:
+        say(f"warning: {', '.join(failed)}: every run diverged; start from smaller step sizes")
+    return ENDED_BADLY if failed else DONE
 
 
 def _cell(value: Any) -> str:

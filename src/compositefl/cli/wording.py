@@ -26,9 +26,6 @@ WORDING = {
 }
 
 
-OF_TUNE = {"metric", "budget"}  # options of one command, and parameters of its function
-
-
 def say(text: str) -> None:
     """One line on stderr."""
     print(" ".join(text.split()), file=sys.stderr, flush=True)
@@ -40,7 +37,7 @@ def as_options(error: CompositeFLError, declared: type[Any] = Settings) -> str:
     declared: has the options of the command as its fields.
     """
     message = str(error)
-    known = {field.name for field in dataclasses.fields(declared)} | OF_TUNE
+    known = {field.name for field in dataclasses.fields(declared)}
     named = _by_field(error, message, known)
     message = _by_pattern(message, known) if named is None else named
     for word, here in WORDING.items():
@@ -91,14 +88,14 @@ def about(option: str, value: Any = None) -> Iterator[None]:
 
 
 @contextmanager
-def plain_warnings(label: str = "") -> Iterator[dict[str, type[Warning]]]:
-    """Show warnings as one line each; yields those shown, with their classes."""
-    shown: dict[str, type[Warning]] = {}
+def plain_warnings(label: str) -> Iterator[list[str]]:
+    """Show warnings as one line each; yields the list of those shown."""
+    shown: list[str] = []
 
-    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
         if str(message) not in shown:
-            shown[str(message)] = category
-            say(f"warning: {label and label + ': '}{message}")
+            shown.append(str(message))
+            say(f"warning: {label}: {message}")
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", RuntimeWarning)

@@ -15,7 +15,7 @@ from compositefl.problem import Problem
 from compositefl.regularizers.base import Regularizer
 from compositefl.solve._halving import halve
 from compositefl.solve._sweep import run_all
-from compositefl.solve.inputs import checked_problem, with_regularizer
+from compositefl.solve.inputs import checked_problem, short, with_regularizer
 from compositefl.solve.options import Options
 
 if TYPE_CHECKING:
@@ -51,6 +51,13 @@ def tune(
     """
     require_integer(budget=budget, trials=trials)
     problem = checked_problem(problem)
+    if not isinstance(algorithms, Mapping):
+        raise CompositeFLError(
+            f"algorithms={short(algorithms)} must be a dict of names and algorithms, such as "
+            '{"fednmap": cfl.FedNMap(local_steps=10, local_lr=0.1)}',
+            parameter="algorithms",
+            value=algorithms,
+        )
     methods = {name: with_regularizer(a, regularizer) for name, a in algorithms.items()}
     checked = Options(**options).settled(list(methods.values()))
     rows = []

@@ -155,6 +155,7 @@ def test_outliers(alpha):
     assert model.scale_ == pytest.approx(start[-1], rel=1e-6)
 
 
+@pytest.mark.filterwarnings("error")
 def test_least_squares_at_wild_scales():
     # Both at alpha = 0, where the pseudo-inverse of standardised features is the answer.
     X, eta = tables.wild()

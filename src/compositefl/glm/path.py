@@ -399,12 +399,13 @@ class Server:
 
     def _outcome(self) -> Path:
         steps = [walk.steps[: len(self.alphas)] for walk in self.walks]
+        first = self.walks[0].newton
+        enough = max(self.spec.tolerance, first.floor / first.scale if first.scale else 0.0)
         failed = [
             float(alpha)
             for alpha, step in zip(self.alphas, steps[0], strict=True)
-            if not step.residual <= self.spec.tolerance
+            if not step.residual <= enough
         ]
-        first = self.walks[0].newton
         full = first.hessian is not None and first.hessian.covers(first.free)
         path = Path(
             self.alphas,

@@ -130,13 +130,15 @@ class Site:
         for part in parts:
             eta = self._eta(part, points)
             own: dict[int, Any] = {}
+            residuals = []
             for i, problem in enumerate(problems):
                 weight = part.weights(int(problem))
                 loss, residual, curvature = self._derivatives(part, eta[i], weight, expected)
                 losses[i] += loss
-                gradients[i] += self._gradient(part, residual)
+                residuals.append(residual)
                 if hessians[i] == 1:
                     own[i] = curvature
+            gradients += self._gradients(part, residuals)
             made = self._hessians(part, list(own.values()), columns, intercept)
             for i, hessian in zip(own, made, strict=True):
                 found[i] += hessian
@@ -248,11 +250,13 @@ class Site:
         second = weight.reshape(-1, *[1] * (second.ndim - 1)) * second
         return float(weight @ loss), weight[:, None] * made.first, second
 
-    def _gradient(self, part: Part, residual: Array) -> Array:
-        k = self.outputs
-        features = part.design.transposed_dot(residual[:, :k])
-        total = residual.sum(axis=0)
-        return np.concatenate([total[:k], features.ravel(), total[k:]])
+    def _gradients(self, part: Part, residuals: list[Array]) -> Array:
+        """A row for each problem; one product with the table serves them all."""
+        k, count = self.outputs, len(residuals)
+        stacked = np.column_stack([residual[:, :k] for residual in residuals])
+        features = part.design.transposed_dot(stacked).reshape(-1, count, k).transpose(1, 0, 2)
+        total = np.array([residual.sum(axis=0) for residual in residuals])
+        return np.column_stack([total[:, :k], features.reshape(count, -1), total[:, k:]])
 
     def _hessians(
         self, part: Part, curvatures: list[Any], columns: Array, intercept: bool
@@ -318,5 +322,5 @@ class Site:
             out = part.fold == problems[i]
             found[i] += shared
             if problems[i] and out.any():
-                left = (part.design.take(out), [curvature[out]])
+                left = (part.fold_design(int(problems[i])), [curvature[out]])
                 found[i] -= self._grams(*left, columns, intercept)[0]

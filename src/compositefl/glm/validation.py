@@ -1,6 +1,6 @@
 """Sums over samples that a fit has not seen, at one site."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.special import ndtr
@@ -24,6 +24,13 @@ class Part:
     offset: Array
     fold: Array
     times: survival.Times | None = None
+    cut: dict[int, Design] = field(default_factory=dict)  # designs of folds that were asked for
+
+    def fold_design(self, problem: int) -> Design:
+        """Of the samples that a problem leaves out."""
+        if problem not in self.cut:
+            self.cut[problem] = self.design.take(self.fold == problem)
+        return self.cut[problem]
 
     def weights(self, problem: int) -> Array:
         """Of the samples in the training set of a problem."""
@@ -35,7 +42,7 @@ class Part:
             return self
         out = self.fold == problem
         data = (self.y[out], self.weight[out], self.offset[out], self.fold[out])
-        return Part(self.design.take(out), *data)
+        return Part(self.fold_design(problem), *data)
 
 
 def score_sums(

@@ -24,7 +24,8 @@ MACHINES = {"coordinator": "10.77.0.1", "hospital-a": "10.77.0.2", "hospital-b":
 HOST = "coordinator.example.org"
 PAGE = (Path(__file__).parents[3] / "docs" / "deployment.md").read_text()
 TUTORIAL = PAGE.partition("## Three machines")[2].partition("## When something breaks")[0]
-FEDERATION, SITE = re.findall(r"```toml\n(.*?)```", TUTORIAL, flags=re.S)
+BLOCKS = re.findall(r"```toml\n(.*?)```", TUTORIAL, flags=re.S)
+FEDERATION, SITE = (block for block in BLOCKS if block.startswith("name = "))  # whole files
 COMMANDS = re.findall(r"^    compositefl (deploy .*?)(?: +# (.*))?$", TUTORIAL, flags=re.M)
 
 

@@ -9,6 +9,7 @@ from compositefl.cli.app import main
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.trees import named_leaves
 from compositefl.deployment import Federation
+from compositefl.linear_model import LogisticRegression
 
 DEFAULTS = {"linear": False, "logistic": False, "multinomial": True}
 FEDERATION = """
@@ -71,6 +72,21 @@ def test_left_out_of_the_penalty():
     assert not np.any(result.params["dense0"]["kernel"])
     mean = np.mean(np.concatenate([y for _, y in clients]))
     np.testing.assert_allclose(result.params["dense0"]["bias"], mean, rtol=1e-9)
+
+
+def test_equals_the_estimator_of_tables():
+    """minimize with an intercept and `linear_model` solve one problem in two ways."""
+    rng = np.random.default_rng(1)
+    clients = [(rng.normal(size=(n, 4)) + n / 10, rng.integers(0, 2, n)) for n in (9, 14)]
+    problem = cfl.models.logistic_regression(4, intercept=True).problem(clients)
+    phi = cfl.ByName({"*/bias": cfl.Zero(), "*": cfl.L1(0.05)})
+    options = dict(rounds=12, weights="size", dtype="float64", progress=False)
+    found = cfl.minimize(problem, phi, cfl.ProxNewton(), **options).params["dense0"]
+    X, y = (np.concatenate(part) for part in zip(*clients, strict=True))
+    model = LogisticRegression(0.05, standardize=False).fit(X, y, sites=np.repeat([0, 1], [9, 14]))
+    np.testing.assert_allclose(np.ravel(found["kernel"]), model.coef_[0], atol=1e-7)
+    np.testing.assert_allclose(np.ravel(found["bias"]), model.intercept_, atol=1e-7)
+    assert np.any(model.coef_)
 
 
 def test_on_the_command_line(tmp_path, capsys):

@@ -45,7 +45,9 @@ def test_by_name(name):
 
 
 def test_refused():
-    with pytest.raises(CompositeFLError, match="intercept is for linear, logistic, multinomial"):
+    with pytest.raises(
+        CompositeFLError, match="is for the models 'linear', 'logistic', 'multinomial', not"
+    ):
         cfl.models.build("mlp", input_shape=(4,), classes=2, intercept=True)
     with pytest.raises(CompositeFLError, match="intercept='yes' must be true or false"):
         cfl.models.build("linear", input_shape=(4,), classes=2, intercept="yes")
@@ -96,5 +98,5 @@ def test_on_the_command_line(tmp_path, capsys):
     given = [*words.split(), "--out", str(out), "--model", "logistic"]
     assert main([*given, "--intercept"]) == 0, capsys.readouterr().err
     assert b"dense0/bias" in (out / "model.safetensors").read_bytes()
-    assert main(given) != 0
+    assert main([*given, "--out", str(tmp_path / "other")]) != 0
     assert "--unpenalized */bias matches no parameter" in capsys.readouterr().err

@@ -242,7 +242,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed.", parser=seed_number, metavar="INT")] = 0,
     overwrite: Overwrite = False,
 ) -> int:
-    """Compare four methods on digits, in under a minute."""
+    """Five hospitals' tables, then four methods on digits, in under a minute."""
     from compositefl.cli.demo import run_demo
 
     return run_demo(out, rounds, trials, seed, overwrite)

@@ -1,4 +1,9 @@
-"""The demo: four methods on digits whose clients have seen one or two digits each."""
+"""The demo: five hospitals' tables, then a network on clients with one or two digits each.
+
+The step size of the second half was found by trying: with local_lr = 0.1 the curves of the three
+methods that correct for the clients' differences coincide; with 1.0, or 50 local steps of 0.5, none
+converges; 0.5 with 10 local steps lies between. All methods have the same numbers.
+"""
 
 import time
 from dataclasses import replace
@@ -6,6 +11,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+from compositefl.cli.hospitals import show_hospitals
 from compositefl.cli.runs import RunPlan, carry_out, histories, make_plan
 from compositefl.cli.settings import Settings
 from compositefl.cli.tables import TERMINAL
@@ -19,9 +25,9 @@ SETTINGS = Settings(
     partition="label",
     clients=20,
     regularizer="elastic-net:0.001,0.001",
-    gamma=4.0,
+    gamma=10.0,  # twice the step of a round, 10 * 0.5
     local_steps=10,
-    local_lr=0.1,
+    local_lr=0.5,
     server_lr=1.0,
     batch_size=32,
     rounds=300,
@@ -32,6 +38,7 @@ SETTINGS = Settings(
 def run_demo(out: Path, rounds: int, trials: int, seed: int, overwrite: bool) -> int:
     """Compare the methods, show a table, say what one sees and draw the picture."""
     began = time.perf_counter()
+    show_hospitals()
     changes: dict[str, Any] = {"rounds": rounds, "trials": trials, "seed": seed}
     settings = replace(SETTINGS, **changes)
     title = f"Digits sorted by label over 20 clients: mean and range of {trials} trials"
@@ -39,9 +46,9 @@ def run_demo(out: Path, rounds: int, trials: int, seed: int, overwrite: bool) ->
     samples, clients = plan.problem.sizes.sum(), len(plan.problem.sizes)
     print(
         fill(
-            f"{samples:,} pictures of digits, sorted by label over {clients} clients: each client "
-            "sees one or two digits only. Four methods train the same small network, with the "
-            "same numbers and an elastic net.",
+            f"Any model. {samples:,} pictures of digits, sorted by label over {clients} clients: "
+            "each client sees one or two digits only. Four methods train the same small network, "
+            "with the same numbers and an elastic net.",
             TERMINAL,
         )
         + "\n"
@@ -62,13 +69,25 @@ def observations(finals: dict[str, dict[str, float]], plan: RunPlan) -> list[str
     accuracies = [row["accuracy"] for row in others.values()]
     lines = [
         f"- FedNMap, ZA1 and FedCanon correct for the differences between the clients. They end at "
-        f"a natural residual² of {_range(residuals, '.1e')} and a test accuracy of "
+        f"an objective of {_range([row['psi'] for row in others.values()], '.3f')}, a natural "
+        f"residual² of {_range(residuals, '.1e')} and a test accuracy of "
         f"{_range(accuracies, '.0%')}."
     ]
+    canon = others["FedCanon"]["natural_residual_sq"]
+    if canon > 2 * max(others[m]["natural_residual_sq"] for m in ("FedNMap", "ZA1")):
+        lines.append(
+            f"  FedCanon, whose clients know nothing of the elastic net, ends at {canon:.1e}: with "
+            "local steps of this size it stops at a distance from the solution."
+        )
     lines.append(
-        f"- FedMiD does not correct. It ends at {drift['natural_residual_sq']:.1e} and an accuracy "
+        f"- FedMiD does not correct. It ends at an objective of {drift['psi']:.3f} and an accuracy "
         f"of {drift['accuracy']:.0%}."
     )
+    if drift["zeros"] > 0.9 and drift["natural_residual_sq"] < min(residuals):
+        lines.append(
+            "  Its residual is small because nearly all of its parameters are zero, where the loss "
+            "is almost flat: a stationary point that no one wants."
+        )
     if drift["accuracy"] < min(accuracies) - 0.05:
         lines.append("  Averaging clients that each drift towards their own digits costs accuracy.")
     mine = finals["FedNMap"]

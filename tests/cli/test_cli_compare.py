@@ -6,6 +6,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from compositefl.cli import demo
+from compositefl.cli.hospitals import fit_hospitals
 from tests.cli.cli_words import SMALL, STEPS
 
 
@@ -83,17 +84,29 @@ def test_demo(cli, tmp_path, monkeypatch):
     assert list(history["algorithm"].unique()) == list(demo.METHODS)
     for words in ("FedNMap", "ZA1", "FedCanon", "FedMiD", "exactly zero", "plot.png"):
         assert words in answer.out
+    assert "Five hospitals" in answer.out and "scikit-learn's fit of the pooled table" in answer.out
+
+
+def test_the_hospitals_of_the_demo_reach_the_pooled_fit():
+    made = fit_hospitals()
+    assert made.model.n_iter_ <= 15 and made.difference < 1e-6
+    assert min(made.shares) < 0.05 and max(made.shares) > 0.95  # sites that differ
 
 
 def test_the_words_of_the_demo_follow_the_numbers(lasso_problem):
     class Plan:
         problem = lasso_problem
 
-    def row(residual, accuracy):
-        return {"natural_residual_sq": residual, "accuracy": accuracy, "zeros": 0.5, "psi": 1.0}
+    def row(residual, accuracy, zeros=0.5, psi=1.0):
+        return {"natural_residual_sq": residual, "accuracy": accuracy, "zeros": zeros, "psi": psi}
 
     finals = {name: row(1e-4, 0.9) for name in ("FedNMap", "ZA1", "FedCanon")}
-    drifting = " ".join(demo.observations(finals | {"FedMiD": row(1e-2, 0.3)}, Plan))
-    assert "1.0e-02 and an accuracy of 30%" in drifting and "drift" in drifting
+    far = row(1e-2, 0.3, psi=2.0)
+    drifting = " ".join(demo.observations(finals | {"FedMiD": far}, Plan))
+    assert "2.000 and an accuracy of 30%" in drifting and "drift" in drifting
+    assert "almost flat" not in drifting and "is behind" not in drifting
+    empty = {"FedCanon": row(1e-3, 0.9), "FedMiD": row(1e-6, 0.1, zeros=0.95)}
+    flat = " ".join(demo.observations(finals | empty, Plan))
+    assert "almost flat" in flat and "is behind: 1.0e-03" in flat
     equal = " ".join(demo.observations(finals | {"FedMiD": row(1e-4, 0.9)}, Plan))
-    assert "1.0e-04 and an accuracy of 90%" in equal and "drift" not in equal
+    assert "1.000 and an accuracy of 90%" in equal and "drift" not in equal

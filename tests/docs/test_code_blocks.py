@@ -18,8 +18,9 @@ ROOT = Path(__file__).parents[2]
 ROUNDS = 2
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-# Their blocks are modules and tests of modules; these tests run them.
+# Their blocks are modules, tests of modules, or make files for commands; these tests run them.
 ELSEWHERE = {
+    "glm.md": "tests/examples/test_pages.py",
     "adding-an-algorithm.md": "tests/cli/test_own_modules.py",
     "adding-a-regularizer.md": "tests/regularizers/test_documented_example.py",
 }

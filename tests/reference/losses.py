@@ -40,8 +40,8 @@ class LeastSquares:
         """The clients of round t."""
         if self.count == self.n:
             return range(self.n)
-        draw = participants(self.key(Stream.PARTICIPANTS, t), self.n, self.count, False)
-        return np.flatnonzero(np.asarray(draw))
+        who, _ = participants(self.key(Stream.PARTICIPANTS, t), self.n, self.count, False)
+        return np.sort(np.asarray(who))
 
     def coin(self, t, probability):
         return float(jax.random.uniform(self.key(Stream.SHARED, t), dtype="float32")) < probability

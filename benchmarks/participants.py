@@ -56,13 +56,14 @@ def child(method, clients, rounds):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--clients", default="100,1000,10000,100000,1000000")
+    parser.add_argument("--methods", default="FedAvg,FedNMap")
     parser.add_argument("--rounds", type=int, default=200, help="of a turn")
     parser.add_argument("--child", nargs=2, metavar=("METHOD", "CLIENTS"))
     args = parser.parse_args()
     if args.child:
         child(args.child[0], int(args.child[1]), args.rounds)
         return
-    for method in ("FedAvg", "FedNMap"):
+    for method in args.methods.split(","):
         processes, about = {}, {}
         for n in map(int, args.clients.split(",")):
             command = [sys.executable, __file__, "--rounds", str(args.rounds)]

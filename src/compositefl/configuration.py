@@ -14,7 +14,6 @@ from pathlib import Path
 import jax
 from platformdirs import user_cache_dir
 
-from compositefl.cluster import join
 from compositefl.core.errors import CompositeFLError, require_integer, require_positive
 
 # Releases of jaxlib whose flags are known here: an unknown flag in XLA_FLAGS ends the process.
@@ -61,6 +60,8 @@ def configure(
         JAX starts.
     """
     if coordinator is not None or processes is not None or process is not None:
+        from compositefl.cluster import join  # here: it loads JAX, which loads this module
+
         join(coordinator, processes, process)
     if devices is not None:
         require_integer(devices=devices)

@@ -42,6 +42,7 @@ def test_help_loads_nothing_heavy(words):
         "jnp.zeros(2) + 1; import jax",
         "import jax, compositefl",
         "from compositefl.regularizers.elementary import L1; import jax",
+        "from compositefl import cluster; import jax",
     ],
 )
 def test_whoever_loads_jax_gets_the_settings(imports):

@@ -46,7 +46,9 @@ def test_scikit_learns_own_checks(model):
     check_estimator(model)
 
 
-@pytest.mark.parametrize("name", linear_model.__all__)
+@pytest.mark.parametrize(
+    "name", [name for name in linear_model.__all__ if isinstance(getattr(linear_model, name), type)]
+)
 def test_clone_pickle_and_parameters(name):
     model = getattr(linear_model, name)(standardize=False, tol=1e-6)
     assert clone(model).get_params() == model.get_params()

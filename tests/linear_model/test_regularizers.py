@@ -72,7 +72,7 @@ def test_skglm_finds_the_same(name):
         indices, edges = np.arange(6, dtype=np.int32), np.arange(0, 7, 2, dtype=np.int32)
         datafit = QuadraticGroup(edges, indices)
         penalty = WeightedGroupL2(0.3, np.ones(3), edges, indices)
-        solver = GroupBCD(tol=1e-12, max_iter=1000)
+        solver = GroupBCD(tol=1e-12, max_iter=1000, fit_intercept=True)
     else:
         datafit = Quadratic()
         penalty = MCPenalty(0.2, 3.0) if name == "mcp" else SCADPenalty(0.2, 3.7)

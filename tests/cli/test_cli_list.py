@@ -55,7 +55,7 @@ def test_costs_and_options_are_those_of_the_algorithm(everything):
         columns = [part.strip() for part in lines[name].split("  ") if part.strip()]
         assert tuple(columns[-3:]) == words, name
     assert "--set prox_at=everywhere" in everything
-    assert "--local-steps, --local-lr" in everything
+    assert "--local-steps auto" in everything
 
 
 def test_one_kind(cli):

@@ -41,7 +41,11 @@ def test_command_line(cli, tmp_path, monkeypatch):
     commands = [words[1:] for words in commands if words[:1] == ["compositefl"]]
     assert {words[0] for words in commands} >= {*QUICK, "list", "reproduce", "deploy"}
     for words in commands:
-        if words[0] in ("deploy", "list"):  # tests/deployment/network, test_cli_list
+        if words[0] in (
+            "deploy",
+            "fit",
+            "list",
+        ):  # tests/deployment/network, test_fit, test_cli_list
             continue
         small = [*SMALL, "--quiet", *QUICK[words[0]]] if words[0] in QUICK else []
         answer = cli(*words, *small)

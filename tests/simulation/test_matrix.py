@@ -53,6 +53,7 @@ METHODS = {
     "fedadmm": cfl.FedADMM(eta=0.5, **Q),
     "econtrolda": cfl.EControlDA(lr=0.1),
 }
+ELSEWHERE = {"prox-newton"}  # without local steps: tests/algorithms/test_prox_newton.py
 CENTRALISED = {"pgd", "prox-sgd", "norm-sgd", "proxskip"}  # one step a round, as FedNMap with Q = 1
 
 _prox = jax.jit(lambda parts, z, t: jnp.stack([p.prox(z[i], t) for i, p in enumerate(parts)]))
@@ -110,7 +111,7 @@ def time_limit():
 def test_the_table_is_complete():
     assert list(PARTS) == list(REGULARIZERS)
     smooth = {n for n, cls in ALGORITHMS.items() if "composite" in cls.__dataclass_fields__}
-    assert set(METHODS) == set(ALGORITHMS) - smooth - CENTRALISED
+    assert set(METHODS) == set(ALGORITHMS) - smooth - CENTRALISED - ELSEWHERE
 
 
 @pytest.mark.parametrize("share", [1.0, 0.6], ids=["all", "sampled"])

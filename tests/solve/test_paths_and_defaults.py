@@ -125,7 +125,7 @@ def test_the_algorithms_own_regularizer_counts(problem):
         lambda: cfl.tune(problem, cfl.L1(0.2), {"a": own}, **QUICK),
         lambda: cfl.path(problem, cfl.L1(0.2), own, 2, **QUICK),
     ):
-        with pytest.raises(cfl.CompositeFLError, match=r"L1\(weight=0.1\); give one of them"):
+        with pytest.raises(cfl.CompositeFLError, match=r"L1\(weight=0.1\): give one of them"):
             call()
 
 

@@ -53,7 +53,9 @@ METHODS = {
     "fedadmm": cfl.FedADMM(eta=0.5, **Q),
     "econtrolda": cfl.EControlDA(lr=0.1),
 }
-ELSEWHERE = {"prox-newton"}  # without local steps: tests/algorithms/test_prox_newton.py
+# Not in the matrix yet: its inner solver stops by a tolerance, and with these regularisers one and
+# two devices differ by 2e-10, above the 1e-11 asked here; see tests/algorithms/test_prox_newton.py.
+ELSEWHERE = {"prox-newton"}
 CENTRALISED = {"pgd", "prox-sgd", "norm-sgd", "proxskip"}  # one step a round, as FedNMap with Q = 1
 
 _prox = jax.jit(lambda parts, z, t: jnp.stack([p.prox(z[i], t) for i, p in enumerate(parts)]))

@@ -7,7 +7,6 @@ import sys
 import time
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
@@ -26,7 +25,6 @@ def pytest_collection_modifyitems(items):
         if HERE not in item.path.parents:
             continue
         item.add_marker(pytest.mark.network)
-        item.add_marker(pytest.mark.xdist_group("network"))  # they share one federation
         if "full" in item.keywords and not everything:
             item.add_marker(pytest.mark.skip(reason="only in make test-network"))
 
@@ -52,9 +50,14 @@ class Net:
 
     def start(self, *names):
         """Start nodes and wait until they are connected."""
-        if names:
+        if not names:
+            return
+        with pytest.MonkeyPatch.context() as patch:  # of the nodes alone
+            paths = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
+            patch.setenv("PYTHONPATH", os.pathsep.join(paths))
+            patch.setenv("COMPOSITEFL_DEVICES", "1")
             self.flare.start_all([self.nodes[name] for name in names], self.say)
-            self.wait_for(set(names))
+        self.wait_for(set(names))
 
     def heal(self):
         """Start what an earlier test has left dead."""
@@ -163,15 +166,8 @@ class Outcome:
 @pytest.fixture(scope="session")
 def net(tmp_path_factory):
     pytest.importorskip("nvflare", reason="needs pip install 'compositefl[deploy]'")
-    paths = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
-    before = dict(os.environ)
-    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
-    os.environ["COMPOSITEFL_DEVICES"] = "1"
-    jax.devices()
     root = tmp_path_factory.mktemp("net")
     made = Net(root)
     yield made
     made.stop()
-    os.environ.clear()
-    os.environ.update(before)
     shutil.rmtree(root, ignore_errors=True)

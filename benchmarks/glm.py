@@ -24,7 +24,8 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 
 from compositefl import data
 from compositefl.glm.families import family
-from compositefl.glm.path import fit_path, in_original_units
+from compositefl.glm.outcome import in_original_units
+from compositefl.glm.path import fit_path
 from compositefl.glm.scores import cross_validate
 from compositefl.glm.site import Site
 from compositefl.glm.sites import LocalSites

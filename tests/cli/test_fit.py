@@ -302,9 +302,13 @@ def test_every_round_is_reported():
     assert progress_note(Progress(30, 12, 100, 0.0625)) == "alpha 0.0625, 12 of 100 done"
 
 
-def test_the_page_has_the_sections(fit, tmp_path):
+def test_the_page_has_the_sections_and_can_be_made_again(fit, cli, tmp_path):
     pytest.importorskip("plotly")
     assert fit(f"{BINOMIAL} {ONLY} --cv 2 --alphas 4 --quiet --out out").code == 0
     text = (tmp_path / "out" / "report.html").read_text()
+    assert cli("report", "out", "--out", "again.html").code == 0
+    assert (tmp_path / "again.html").read_text() == text
+    (tmp_path / "out" / "path.csv").unlink()
+    assert "not the whole folder of a fit" in cli("report", "out").err
     for heading in ("The fit", "Coefficients", "Path", "Cross-validation", "What the clients hold"):
         assert f"<h2>{heading}</h2>" in text

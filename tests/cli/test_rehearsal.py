@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from compositefl.cli.rehearsal_data import declare, digits, invented, own, write_site
+from compositefl.cli.rehearsal_tables import apart, fit_here, invented_tables
 from compositefl.core.errors import CompositeFLError
-from compositefl.deployment import Site
+from compositefl.deployment import InProcess, Site, Worker
 from compositefl.deployment.dry_run import dry_run
+from compositefl.deployment.glm_server import GLMCoordinator
 
 NAMED = """name = "mine"
 sites = [
@@ -70,6 +72,30 @@ def test_invented_data_of_a_shape(tmp_path):
     write_site(tmp_path, "a", federation, clients[0], tests[0])
     train, test = Site.read(tmp_path / "site.toml").load(classes=3)
     assert train.x.shape == (200, 3, 2) and len(test.y) == 40
+
+
+@pytest.mark.parametrize(
+    ("target", "glm"),
+    [
+        ('target = "ill"\nlabels = ["yes", "no"]', 'family = "binomial"\ncv = 3\nalphas = 5'),
+        ('target = "days"', 'family = "cox"\nalpha = 0.01\nevent = "died"\nweight = "w"'),
+    ],
+)
+def test_invented_tables_of_a_linear_model(tmp_path, target, glm):
+    named = NAMED.partition("[data]")[0].replace("batch_size = 16\n", "")
+    named = named.replace("minimum_sites = 2\neval_every = 5\n", "")
+    columns = '[data]\nfeatures = ["age", "smoker", "visits"]\nkinds = {smoker = "binary"}\n'
+    (tmp_path / "f.toml").write_text(f"{named}{columns}{target}\n[glm]\n{glm}\n")
+    federation = own(tmp_path / "f.toml", None, None, ())
+    tables, handlers = invented_tables(federation), {}
+    for name, table in zip(federation.sites, tables, strict=True):
+        (tmp_path / name).mkdir()
+        write_site(tmp_path / name, name, federation, table, None)
+        site = Site.read(tmp_path / name / "site.toml")
+        handlers[name] = Worker(site, tmp_path / name / "state").handle
+    assert dry_run(site, federation).wrong == []
+    server = GLMCoordinator(federation, InProcess(handlers), tmp_path / "server", "run")
+    assert apart(server.run().model, fit_here(federation, tables)) < 1e-10
 
 
 def test_digits_in_equal_shares():

@@ -238,7 +238,7 @@ def test_requests_of_a_wrong_form_are_refused(tmp_path):
         ('family = "binomal"\nalpha = 1', "did you mean 'binomial'"),
         ('family = "binomial"', "either alpha"),
         ('family = "binomial"\nalpha = -1', "alpha=-1"),
-        ('family = "gamma"\ncv = 5', "give alpha"),
+        ('family = "huber"\ncv = 5', "give alpha"),
         ('family = "cox"\nalpha = 0', "event names"),
         ('family = "binomial"\nalpha = 1\nmissing = "hope"', "missing"),
         ('family = "multinomial"\nalpha = 1', "labels must name"),

@@ -215,7 +215,8 @@ def list_(
 @guarded
 def report(
     folders: Annotated[
-        list[Path], typer.Argument(help="Folders that run, compare or deploy wrote.", metavar="DIR")
+        list[Path],
+        typer.Argument(help="Folders that run, compare, fit or deploy wrote.", metavar="DIR"),
     ],
     out: Annotated[
         Path | None,

@@ -66,6 +66,11 @@ def try_(
 
     if federation is not None:
         declared = rehearsal_data.own(federation, sites, rounds, module or ())
+        if declared.glm is not None:
+            from compositefl.cli.rehearsal_tables import invented_tables
+
+            tables = invented_tables(declared)
+            return rehearse(folder, declared, tables, [None] * len(tables), module or ())
         return rehearse(folder, declared, *rehearsal_data.invented(declared), module or ())
     declared = rehearsal_data.declare(sites or 4, rounds or 30, algorithm, seed)
     return rehearse(folder, declared, *rehearsal_data.digits(len(declared.sites)))
@@ -172,7 +177,7 @@ def _show(outcome: Path) -> int:
         print(", ".join(f"{name} {last[name]:.6g}" for name in names if name in last))
     if "epsilon" in config:
         print(f"privacy loss of a site: epsilon {config['epsilon']:.3g} at {config['delta']:g}")
-    if history.exists() and page.available():
+    if (history.exists() or "fit" in config) and page.available():
         write_report([outcome], outcome / "report.html")
         (outcome / "report.html").chmod(0o600)  # as the rest of the outcome
     print(f"written to {outcome}: {', '.join(sorted(p.name for p in outcome.iterdir()))}")

@@ -22,34 +22,13 @@ from compositefl.core.errors import CompositeFLError, unknown_name
 from compositefl.glm.families import family as made
 from compositefl.glm.path import Progress
 from compositefl.glm.scores import check_score
-from compositefl.linear_model import (
-    CoxRegression,
-    CoxRegressionCV,
-    ElasticNet,
-    ElasticNetCV,
-    GammaRegressor,
-    GammaRegressorCV,
-    HuberRegressor,
-    LogisticRegression,
-    LogisticRegressionCV,
-    PoissonRegressor,
-    PoissonRegressorCV,
-)
+from compositefl.linear_model.by_family import BY_FAMILY
 from compositefl.linear_model.penalties import NONCONVEX, RATIOS
 from compositefl.report import page
 
 DONE, NOT_CONVERGED = 0, 1  # exit codes
 FOLDS = 10
 EVERY = 5.0  # seconds between two lines of progress in a log
-ESTIMATORS: dict[str, tuple[Any, Any]] = {  # at one alpha, and with cross-validation
-    "gaussian": (ElasticNet, ElasticNetCV),
-    "binomial": (LogisticRegression, LogisticRegressionCV),
-    "multinomial": (LogisticRegression, LogisticRegressionCV),
-    "poisson": (PoissonRegressor, PoissonRegressorCV),
-    "gamma": (GammaRegressor, GammaRegressorCV),
-    "huber": (HuberRegressor, None),
-    "cox": (CoxRegression, CoxRegressionCV),
-}
 ALSO_CALLED = {"lasso": "l1", "ridge": "l2", "elastic-net": "elasticnet", "no": "none"}
 # Words of the estimators that read differently here.
 WORDS = {
@@ -125,7 +104,7 @@ def build(settings: FitSettings, family: str) -> Any:
             f"--l1-ratio {settings.l1_ratio}: only cross-validation, --cv FOLDS, chooses among "
             "several"
         )
-    return ESTIMATORS[family][0](**shared)
+    return BY_FAMILY[family][0](**shared)
 
 
 def _check(model: Any, settings: FitSettings, family: str) -> None:
@@ -140,7 +119,7 @@ def _check(model: Any, settings: FitSettings, family: str) -> None:
 
 
 def _cross_validated(settings: FitSettings, family: str, penalty: str) -> Any:
-    cls = ESTIMATORS[family][1]
+    cls = BY_FAMILY[family][1]
     if settings.alpha is not None:
         raise CompositeFLError(
             f"--alpha {settings.alpha:g} does not go with --cv {settings.cv}, which chooses alpha"

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,7 +18,8 @@ from rich.table import Table
 from safetensors.numpy import load_file
 
 import compositefl as cfl
-from compositefl.cli.rehearsal_data import write_site
+from compositefl.cli.rehearsal_data import Part, write_site
+from compositefl.cli.rehearsal_tables import apart, fit_here
 from compositefl.cli.tables import print_table
 from compositefl.cli.watching import Watching
 from compositefl.core.errors import CompositeFLError
@@ -25,14 +27,15 @@ from compositefl.data import Samples
 from compositefl.deployment import Federation, Site, flare, supervise
 from compositefl.deployment.dry_run import dry_run
 from compositefl.deployment.flare_admin import Admin
+from compositefl.linear_model import load_model
 from compositefl.solve.result import named_arrays
 
 
 def rehearse(
     folder: Path | None,
     federation: Federation,
-    clients: list[Samples],
-    parts: list[Samples | None],
+    clients: Sequence[Part],
+    parts: Sequence[Part | None],
     modules: Sequence[str] = (),
 ) -> int:
     """Provision, start, run, stop, compare; exit code 0 if both end at the same model."""
@@ -87,8 +90,8 @@ def _shared_programs(folder: Path) -> Iterator[None]:
 def _deployed(
     federation: Federation,
     root: Path,
-    clients: list[Samples],
-    parts: list[Samples | None],
+    clients: Sequence[Part],
+    parts: Sequence[Part | None],
     modules: Sequence[str],
 ) -> Path:
     kits = flare.provision(federation, root, "localhost", free_port())
@@ -131,7 +134,7 @@ def _wait_for_sites(sites: tuple[str, ...], admin: Admin, patience: float = 120.
 
 
 def _simulated(
-    federation: Federation, clients: list[Samples], parts: list[Samples | None]
+    federation: Federation, clients: Sequence[Samples], parts: Sequence[Samples | None]
 ) -> cfl.Result:
     tests = [part for part in parts if part is not None]
     test = Samples(*(np.concatenate(list(a)) for a in zip(*tests, strict=True))) if tests else None
@@ -154,11 +157,13 @@ def _simulated(
 
 
 def _compare(
-    outcome: Path, federation: Federation, clients: list[Samples], parts: list[Samples | None]
+    outcome: Path, federation: Federation, clients: Sequence[Any], parts: Sequence[Any]
 ) -> float | None:
     """Print both results; the largest difference between the parameters, None under noise."""
     if federation.privacy is not None:
         return None
+    if federation.glm is not None:
+        return _compare_fits(outcome, federation, list(clients))
     simulated = _simulated(federation, clients, parts)
     if federation.every:
         mine, theirs = pd.read_csv(outcome / "history.csv").iloc[-1], simulated.history.iloc[-1]
@@ -171,6 +176,19 @@ def _compare(
         print_table(table)
     model, reference = load_file(outcome / "model.safetensors"), named_arrays(simulated.params)
     return max(float(np.abs(model[name] - reference[name]).max()) for name in reference)
+
+
+def _compare_fits(
+    outcome: Path, federation: Federation, tables: list[pd.DataFrame]
+) -> float | None:
+    """The same for a generalised linear model."""
+    config = json.loads((outcome / "config.json").read_text())
+    if not (outcome / "model.json").exists():
+        raise CompositeFLError(f"the fit over the network ended early: {config['summary']}")
+    network, here = load_model(outcome / "model.json"), fit_here(federation, tables)
+    print(f"{config['summary']}, {here.n_iter_} in the simulation")
+    print(network.summary())
+    return apart(network, here)
 
 
 def free_port() -> int:

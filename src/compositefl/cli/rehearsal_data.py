@@ -14,7 +14,9 @@ import compositefl as cfl
 from compositefl.core.errors import CompositeFLError, require_integer
 from compositefl.data import Samples
 from compositefl.deployment import Federation
+from compositefl.deployment.entries import DataTable
 
+Part = Samples | pd.DataFrame  # a site's training or test set
 SAMPLES, TESTS = 200, 40  # of a site with invented data
 DECLARATION = """name = "rehearsal"
 sites = {sites}
@@ -128,8 +130,8 @@ def write_site(
     local: Path,
     name: str,
     federation: Federation,
-    train: Samples,
-    test: Samples | None,
+    train: Part,
+    test: Part | None,
     modules: Sequence[str] = (),
 ) -> None:
     """The data and site.toml of one site."""
@@ -138,13 +140,20 @@ def write_site(
     for part, samples in (("train", train), ("test", test)):
         if samples is None:
             continue
-        if federation.data:
-            table = pd.DataFrame(samples.x, columns=list(federation.data.features))
-            words = federation.data.labels
-            table[federation.data.target] = [words[i] for i in samples.y] if words else samples.y
+        table = samples
+        if isinstance(samples, Samples) and federation.data:
+            table = _named(samples, federation.data)
+        if isinstance(table, pd.DataFrame):
             table.to_csv(local / f"{part}.csv", index=False)
             lines += [f"[{part}]", f'file = "{part}.csv"']
         else:
-            np.savez(local / f"{part}.npz", x=samples.x, y=samples.y)
+            np.savez(local / f"{part}.npz", x=table.x, y=table.y)
             lines += [f"[{part}]", f'file = "{part}.npz"', 'x = "x"', 'y = "y"']
     (local / "site.toml").write_text("\n".join(lines) + "\n")
+
+
+def _named(samples: Samples, data: DataTable) -> pd.DataFrame:
+    """Samples as a table with the columns that the federation names."""
+    table = pd.DataFrame(samples.x, columns=list(data.features))
+    table[data.target] = [data.labels[i] for i in samples.y] if data.labels else samples.y
+    return table

@@ -11,20 +11,20 @@ import numpy as np
 import pandas as pd
 
 from compositefl.core.errors import CompositeFLError
-from compositefl.core.files import only_one, open_private, private_folder
+from compositefl.core.files import open_private, private_folder
 from compositefl.core.trees import weighted_mean
 from compositefl.core.vector import Vector, unwrap
 from compositefl.deployment import compute
-from compositefl.deployment.calls import Reply, Report, SiteCalls
+from compositefl.deployment.calls import Reply, Report
 from compositefl.deployment.compute import Plan
 from compositefl.deployment.federation import Federation
 from compositefl.deployment.judge import Judge
 from compositefl.deployment.messages import pack, unpack
 from compositefl.deployment.privacy import epsilon
-from compositefl.deployment.roster import Member, Roster
+from compositefl.deployment.roster import Member
+from compositefl.deployment.run_server import RunServer
 from compositefl.deployment.store import read_state, write_state
 from compositefl.deployment.transport import Transport
-from compositefl.deployment.trust import check_name
 from compositefl.engine.accounting import round_cost
 from compositefl.solve.ending import rose
 from compositefl.solve.result import Result
@@ -32,12 +32,8 @@ from compositefl.solve.result import Result
 FINAL = ("rounds", "tolerance", "diverged", "converged")  # nothing is left to do after these
 
 
-class Coordinator:
-    """One run of a federation, from the checkpoint in `folder` where there is one.
-
-    run: the name of the run; a new name is a new run. report: called with a dict for every event.
-    patience: seconds to wait for another job of the run, such as one whose server has just died.
-    """
+class Coordinator(RunServer):
+    """Rounds of an algorithm, from the checkpoint in `folder` where there is one."""
 
     def __init__(
         self,
@@ -48,37 +44,25 @@ class Coordinator:
         report: Report = lambda _: None,
         patience: float = 0.0,
     ):
-        self.federation = federation = federation.for_run(run)
-        self.transport = transport
-        self.path = folder / check_name("run", run) / "server.state"
-        self.name = run
-        self.report, self.patience = report, patience
-        self.plan = Plan(federation)
+        federation = federation.for_run(run)
+        self.plan = plan = Plan(federation)
+        super().__init__(federation, transport, folder, run, report, patience, plan.steps_in)
+        self.path = self.folder / "server.state"
         self.minimum = federation.minimum
         with self.plan.precision():
             self.cost = round_cost(federation.make_algorithm(), self.plan.params)
         self.server = self.plan.server
-        self.roster = Roster.of(federation.sites)
         self.round = 0
         self.seconds = 0.0
         self.history: list[dict[str, Any]] = []
         self.visits = self.steps = 0
         self.diverged = 0  # the round that left the finite numbers, 0 for none
-        self.calls = SiteCalls(
-            federation,
-            run,
-            transport,
-            self.roster,
-            lambda event: self.report(event),
-            self.plan.steps_in,
-        )
         self.judge = Judge(self.plan, self.calls, self._weights)
         self._restore()
 
     def run(self) -> Result:
         """Rounds until one of the reasons to stop; a run that stopped early can be resumed."""
-        lock = private_folder(self.path.parent) / "lock"
-        with only_one(lock, f"the run {self.name}", self.patience):
+        with self.alone():
             self._restore()  # another job may have gone on since
             self.report({"event": "start", "round": self.round, "rounds": self.federation.rounds})
             self._save()

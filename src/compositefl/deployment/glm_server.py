@@ -14,20 +14,19 @@ from typing import Any
 import numpy as np
 
 from compositefl.core.errors import CompositeFLError, ConvergenceWarning
-from compositefl.core.files import only_one, private_folder, read_sealed, write_sealed
+from compositefl.core.files import private_folder, read_sealed, write_sealed
 from compositefl.deployment.calls import LARGEST, Report, SiteCalls
 from compositefl.deployment.coordinator import Coordinator
 from compositefl.deployment.federation import Federation
 from compositefl.deployment.glm_site import LARGEST_LOSS, pack_request
 from compositefl.deployment.messages import call_digest, decode, encode
-from compositefl.deployment.roster import Roster
+from compositefl.deployment.run_server import RunServer
 from compositefl.deployment.transport import Transport
-from compositefl.deployment.trust import check_name
 from compositefl.glm.requests import answer_shapes
 from compositefl.glm.site import Sums
 from compositefl.glm.sites import add_up, count_bytes
-from compositefl.linear_model import save_model
 from compositefl.linear_model.base import GeneralizedLinearModel
+from compositefl.linear_model.files import write_fit
 
 Array = np.ndarray
 REMEDY = "remove the folder of the run: the fit begins anew"
@@ -51,12 +50,13 @@ class GLMResult:
     config: dict[str, Any]
 
     def save(self, folder: Path) -> None:
-        """model.json, coefficients.csv and config.json."""
-        folder.mkdir(parents=True, exist_ok=True)
-        if self.model is not None:
-            save_model(self.model, folder / "model.json", {"target": self.config["target"]})
-            self.model.summary().frame.to_csv(folder / "coefficients.csv", index=False)
+        """model.json, coefficients.csv and config.json; of a path also path.csv and plot.png."""
         about = self.config | {"stopped": self.stopped, "rounds_run": self.rounds}
+        if self.model is not None:
+            target = {"target": self.config["target"]}
+            write_fit(folder, self.model, self.config["run"], target, about)
+            return
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.json").write_text(json.dumps(about, indent=2) + "\n")
 
 
@@ -114,37 +114,12 @@ class NetworkSites:
         raise TooFewSites(f"no answer from {', '.join(absent)}; the run can be resumed")
 
 
-class GLMCoordinator:
-    """One run of a federation with [glm], from the journal in `folder` where there is one.
-
-    patience: seconds to wait for another job of the run, as of `Coordinator`.
-    """
-
-    def __init__(
-        self,
-        federation: Federation,
-        transport: Transport,
-        folder: Path,
-        run: str,
-        report: Report = lambda _: None,
-        patience: float = 0.0,
-    ):
-        self.federation, self.report, self.patience = federation, report, patience
-        self.folder = private_folder(folder / check_name("run", run))
-        self.name = run
-        self.roster = Roster.of(federation.sites)
-        self.calls = SiteCalls(
-            federation,
-            run,
-            transport,
-            self.roster,
-            lambda event: self.report(event),
-            lambda _: (0, 0),
-        )
+class GLMCoordinator(RunServer):
+    """One fit of a federation with [glm], from the journal in `folder` where there is one."""
 
     def run(self) -> GLMResult:
         """Fit; a run that stopped early can be resumed."""
-        with only_one(self.folder / "lock", f"the run {self.name}", self.patience):
+        with self.alone():
             return self._run()
 
     def _run(self) -> GLMResult:

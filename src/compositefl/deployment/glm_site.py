@@ -12,16 +12,8 @@ import numpy as np
 from compositefl.core.errors import CompositeFLError
 from compositefl.deployment.entries import DataTable
 from compositefl.deployment.federation import Federation
-from compositefl.deployment.ledger import Ledger
-from compositefl.deployment.messages import (
-    Message,
-    answer_digest,
-    call_digest,
-    decode,
-    encode,
-    pack,
-    value,
-)
+from compositefl.deployment.messages import Message, pack
+from compositefl.deployment.session import SiteSession
 from compositefl.deployment.site import Site
 from compositefl.deployment.transport import PrivateError
 from compositefl.glm.families import Family
@@ -31,21 +23,17 @@ from compositefl.glm.site import Site as Table
 LARGEST_LOSS = 1e300  # what an infinite loss is sent as: no step to such a point is taken
 
 
-class GLMSession:
-    """One site in one run."""
+class GLMSession(SiteSession):
+    """A site that answers with sums over its table."""
 
     def __init__(self, site: Site, federation: Federation, run: str, folder: Path):
-        if site.name not in federation.sites:
-            raise CompositeFLError(f"{site.name} is not a site of the federation")
+        super().__init__(site, federation, run, folder)
         glm, data = federation.glm, federation.data
         assert glm is not None and data is not None  # federation.check sees to it
-        self.name, self.run, self.hash = site.name, run, federation.hash
-        self.ledger = Ledger(folder, federation, run, site.limits)  # before the data are read
         self.family: Family = glm.estimator(0)._family(len(data.labels) or 2)
         frame = site.table(data, glm.columns, missing=glm.impute is not None)
-        minimum = max(federation.limits.minimum_samples, site.limits.minimum_samples)
-        if len(frame.x) < minimum:
-            raise CompositeFLError(f"this site has fewer samples than the minimum of {minimum}")
+        self.size = len(frame.x)
+        self.check_size(self.size)
         self.table = Table(
             site.name,
             self.family,
@@ -64,26 +52,11 @@ class GLMSession:
         if self.folds:
             self.table.draw(self.folds, federation.seed)
         self.limit = federation.network.limit
-        self.rounds = federation.rounds
-        self.size, self.test_size = len(frame.x), 0
         self.answers = {"sums": self.sums}
-
-    def read(self, payload: bytes) -> Message:
-        """A message of this run."""
-        message = decode(payload, self.limit)
-        for name, mine in (("federation", self.hash), ("run", self.run)):
-            if message.values.get(name) != mine:
-                raise CompositeFLError(
-                    f"the message is for {name} {message.values.get(name)!r}, this site is in "
-                    f"{mine!r}; say hello first"
-                )
-        return message
 
     def sums(self, message: Message) -> bytes:
         """The answer to one request, if this site agreed to so many."""
-        t = value(message, "round", int)
-        if not 0 <= t < self.rounds:
-            raise CompositeFLError(f"round={t}: this site agreed to {self.rounds} rounds")
+        t = self.round_of(message)
         method, request = unpack_request(message.arrays)
         check_request(self.table, method, request, 1 + self.folds)
         with self.ledger.locked():
@@ -91,9 +64,7 @@ class GLMSession:
             made = getattr(self.table, method)(**request)
             self.ledger.record("uploads", number)
         arrays = pack("sums", {name: _finite(name, array) for name, array in made.items()})
-        call = call_digest(self.hash, self.run, "sums", t, message.arrays)
-        who = {"federation": self.hash, "run": self.run, "site": self.name, "round": t}
-        return encode(who | {"digest": answer_digest(call, who, arrays)}, arrays)
+        return self.reply(t, self.call("sums", t, message), {}, arrays)
 
 
 def pack_request(method: str, request: dict[str, Any]) -> dict[str, np.ndarray]:

@@ -3,28 +3,12 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
-from compositefl import linear_model
 from compositefl.core.errors import CompositeFLError, require_integer, unknown_name
 from compositefl.glm.families import FAMILIES
 from compositefl.linear_model.base import GeneralizedLinearModel
+from compositefl.linear_model.by_family import BY_FAMILY
 
 MISSING = ("wait", "without")  # what happens while a site does not answer
-SINGLE = {
-    "gaussian": linear_model.ElasticNet,
-    "binomial": linear_model.LogisticRegression,
-    "multinomial": linear_model.LogisticRegression,
-    "poisson": linear_model.PoissonRegressor,
-    "gamma": linear_model.GammaRegressor,
-    "huber": linear_model.HuberRegressor,
-    "cox": linear_model.CoxRegression,
-}
-VALIDATED = {
-    "gaussian": linear_model.ElasticNetCV,
-    "binomial": linear_model.LogisticRegressionCV,
-    "multinomial": linear_model.LogisticRegressionCV,
-    "poisson": linear_model.PoissonRegressorCV,
-    "cox": linear_model.CoxRegressionCV,
-}
 
 
 @dataclass(frozen=True)
@@ -65,7 +49,7 @@ class GLMTable:
             raise CompositeFLError("either alpha (one fit) or cv (folds of a path) must be given")
         if self.cv is not None:
             require_integer(minimum=2, cv=self.cv)
-            if self.family not in VALIDATED:
+            if BY_FAMILY[self.family][1] is None:
                 raise CompositeFLError(f"family={self.family} has no cross-validation; give alpha")
         if (self.family == "cox") == (self.event is None):
             raise CompositeFLError("event names the column of events, for cox alone")
@@ -80,7 +64,7 @@ class GLMTable:
 
     def estimator(self, seed: int) -> GeneralizedLinearModel:
         """The estimator that this table describes; `seed` is of the folds."""
-        cls: Any = (SINGLE if self.cv is None else VALIDATED)[self.family]
+        cls: Any = BY_FAMILY[self.family][self.cv is not None]
         known = {f.name for f in fields(cls)}
         ours = {f.name: getattr(self, f.name) for f in fields(self) if f.name in known}
         numbers = {name: value for name, value in ours.items() if value is not None}

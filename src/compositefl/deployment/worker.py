@@ -12,19 +12,9 @@ from compositefl.deployment.compute import Plan, SiteEngine, make_site_engine
 from compositefl.deployment.entries import MEBIBYTE
 from compositefl.deployment.federation import Federation
 from compositefl.deployment.glm_site import GLMSession
-from compositefl.deployment.ledger import Ledger
-from compositefl.deployment.messages import (
-    SLACK,
-    Message,
-    answer_digest,
-    call_digest,
-    decode,
-    encode,
-    pack,
-    unpack,
-    value,
-)
+from compositefl.deployment.messages import SLACK, Message, decode, encode, pack, unpack, value
 from compositefl.deployment.privacy import Gaussian
+from compositefl.deployment.session import SiteSession
 from compositefl.deployment.site import Site
 from compositefl.deployment.store import BEFORE_FIRST, Entry, Store
 from compositefl.deployment.transport import PrivateError
@@ -41,7 +31,7 @@ class Worker:
         self.site = site
         self.folder = folder
         self._lock = threading.Lock()
-        self._session: Session | GLMSession | None = None
+        self._session: SiteSession | None = None
 
     def handle(self, method: str, payload: bytes) -> bytes:
         """The answer to one call. Calls that overlap wait for each other."""
@@ -61,7 +51,7 @@ class Worker:
         federation = self.site.admit(value(message, "federation", str))
         session = self._session
         if session is None or (session.hash, session.run) != (federation.hash, run):
-            kind = Session if federation.glm is None else GLMSession
+            kind: type[SiteSession] = Session if federation.glm is None else GLMSession
             session = self._session = kind(self.site, federation, run, self.folder)
         return encode(
             {
@@ -74,22 +64,22 @@ class Worker:
         )
 
 
-class Session:
-    """One site in one run."""
+class Session(SiteSession):
+    """A site that trains: rounds of an algorithm from its private state."""
 
     def __init__(self, site: Site, federation: Federation, run: str, folder: Path):
-        if site.name not in federation.sites:
-            raise CompositeFLError(f"{site.name} is not a site of the federation")
         federation = federation.for_run(run)
-        self.name, self.run, self.hash = site.name, run, federation.hash
-        self.ledger = Ledger(folder, federation, run, site.limits)  # before the data are read
+        super().__init__(site, federation, run, folder)
         self.plan = Plan(federation)
         data = site.load(federation.data, self.plan.model.classes)
         self.engine = self._engine(federation.sites.index(site.name), *data)
-        _check_size(
-            self.engine, max(federation.limits.minimum_samples, site.limits.minimum_samples)
-        )
         self.size, self.test_size = self.engine.size, self.engine.test_size
+        self.check_size(self.size)
+        if 0 < self.test_size < self.minimum:
+            raise CompositeFLError(
+                f"this site has fewer test samples than the minimum of {self.minimum}; it may "
+                "leave out [test]"
+            )
         self.answers = {"open": self.open, "round": self.round, "evaluate": self.evaluate}
         shapes = self.plan.shapes
         self.store = Store(folder / run / self.hash[:16], self.plan.client, shapes.upload)
@@ -103,20 +93,9 @@ class Session:
         except CompositeFLError as error:  # its text may speak of the data
             raise PrivateError(str(error), "its data do not fit the model") from error
 
-    def read(self, payload: bytes) -> Message:
-        """A message of this run, not longer than any can be."""
-        message = decode(payload, self.limit)
-        for name, mine in (("federation", self.hash), ("run", self.run)):
-            if message.values.get(name) != mine:
-                raise CompositeFLError(
-                    f"the message is for {name} {message.values.get(name)!r}, this site is in "
-                    f"{mine!r}; say hello first"
-                )
-        return message
-
     def open(self, message: Message) -> bytes:
         """The full gradient at the round's anchor: an exchange that few methods need."""
-        t = self._round(message)
+        t = self.round_of(message)
         if "mean_full_gradient" not in self.plan.algorithm.needs:
             raise CompositeFLError("this method has no opening exchange")
         content = unpack("message", message.arrays, self.plan.shapes.message, finite=True)
@@ -124,17 +103,17 @@ class Session:
             number = self.ledger.check("openings")
             arrays = pack("gradient", self.engine.opening(content))
             self.ledger.record("openings", number)
-        return self._reply(t, self._call("open", t, message), {}, arrays)
+        return self.reply(t, self.call("open", t, message), {}, arrays)
 
     def round(self, message: Message) -> bytes:
         """One round from the committed state. The same call again gets the same answer."""
-        t = self._round(message)
+        t = self.round_of(message)
         shapes = self.plan.shapes
         content = unpack("message", message.arrays, shapes.message, finite=True)
         mean = None
         if "mean_full_gradient" in self.plan.algorithm.needs:
             mean = unpack("mean", message.arrays, self._vector(), finite=True)
-        digest = self._call("round", t, message)
+        digest = self.call("round", t, message)
         with self.store.locked(), self.ledger.locked():
             self.store.settle(self._accepted(message), t)
             entry = self.store.pending
@@ -143,7 +122,7 @@ class Session:
                 self.store.keep(entry)
             self.ledger.record("uploads", entry.uploads)
         about = {"steps": entry.steps, "uploads": entry.uploads}
-        return self._reply(t, digest, about, pack("upload", entry.upload))
+        return self.reply(t, digest, about, pack("upload", entry.upload))
 
     def evaluate(self, message: Message) -> bytes:
         """Loss and full gradient of this site at x, and right answers on its test set."""
@@ -151,7 +130,7 @@ class Session:
             raise CompositeFLError("this federation adds noise: exact values are not sent")
         if not self.plan.federation.every:
             raise CompositeFLError("this federation has eval_every = 0: nothing is evaluated")
-        t = self._round(message, last=self.plan.federation.rounds)
+        t = self.round_of(message, last=self.rounds)
         x = unpack("x", message.arrays, self._vector(), finite=True).tree
         with self.store.locked():
             self.store.settle(self._accepted(message), t)
@@ -162,15 +141,8 @@ class Session:
             if message.values.get("accuracy"):
                 about |= {"tests": self.engine.test_size, "right": self.engine.right_answers(x)}
             self.ledger.record("evaluations", number)
-        call = self._call("evaluate", t, message)
-        return self._reply(t, call, about, pack("gradient", self._vector(gradient)))
-
-    def _round(self, message: Message, last: int | None = None) -> int:
-        """The round that a message is of, if it is one that was agreed to."""
-        t, rounds = value(message, "round", int), self.plan.federation.rounds
-        if not 0 <= t <= (rounds - 1 if last is None else last):
-            raise CompositeFLError(f"round={t}: this site agreed to {rounds} rounds")
-        return t
+        call = self.call("evaluate", t, message)
+        return self.reply(t, call, about, pack("gradient", self._vector(gradient)))
 
     def _work(self, t: int, digest: str, content: Any, mean: Any, number: int) -> Entry:
         committed = self.store.committed
@@ -189,22 +161,3 @@ class Session:
 
     def _vector(self, tree: PyTree = None) -> Any:
         return Vector(self.plan.shapes.params if tree is None else tree)
-
-    def _call(self, method: str, t: int, message: Message) -> str:
-        return call_digest(self.hash, self.run, method, t, message.arrays)
-
-    def _reply(self, t: int, call: str, about: dict[str, Any], arrays: dict[str, Any]) -> bytes:
-        """An answer, bound to the call with this digest."""
-        who = {"federation": self.hash, "run": self.run, "site": self.name, "round": t} | about
-        return encode(who | {"digest": answer_digest(call, who, arrays)}, arrays)
-
-
-def _check_size(engine: SiteEngine, minimum: int) -> None:
-    """Refuse data of so few people that an answer would be about them."""
-    if engine.size < minimum:
-        raise CompositeFLError(f"this site has fewer samples than the minimum of {minimum}")
-    if 0 < engine.test_size < minimum:
-        raise CompositeFLError(
-            f"this site has fewer test samples than the minimum of {minimum}; it may leave out "
-            "[test]"
-        )

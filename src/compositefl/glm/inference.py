@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.stats import norm, t
 
-from compositefl.glm.path import LARGEST, Path, symmetric
+from compositefl.glm.curvature import LARGEST, symmetric
+from compositefl.glm.outcome import Path
 from compositefl.glm.sites import Sites
 from compositefl.glm.spec import Spec
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.glm.families import Family
-from compositefl.glm.path import Path
+from compositefl.glm.outcome import Path
 from compositefl.glm.sites import Sites
 from compositefl.glm.spec import Spec
 

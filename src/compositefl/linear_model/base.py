@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from compositefl.core.errors import CompositeFLError, require_integer, require_positive, wrong_value
 from compositefl.glm.families import Family, family
 from compositefl.glm.inference import Inference, infer
-from compositefl.glm.path import Path, fit_path, in_original_units
+from compositefl.glm.outcome import Path, in_original_units
+from compositefl.glm.path import fit_path
 from compositefl.glm.sites import LocalSites, Sites
 from compositefl.glm.spec import Spec
 from compositefl.linear_model import inputs

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from compositefl.core.errors import CompositeFLError, require_integer, wrong_value
-from compositefl.glm.path import Path, fit_path, in_original_units
+from compositefl.glm.outcome import Path, in_original_units
+from compositefl.glm.path import fit_path
 from compositefl.glm.scores import SCORES, Curve, check_score, cross_validate
 from compositefl.glm.sites import LocalSites, Sites
 from compositefl.glm.spec import Spec

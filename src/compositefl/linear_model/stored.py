@@ -9,38 +9,9 @@ import numpy as np
 from compositefl.core.errors import CompositeFLError
 from compositefl.glm.inference import Inference
 from compositefl.linear_model.base import GeneralizedLinearModel
-from compositefl.linear_model.classification import LogisticRegression
-from compositefl.linear_model.cross_validation import (
-    CoxRegressionCV,
-    ElasticNetCV,
-    GammaRegressorCV,
-    LogisticRegressionCV,
-    PoissonRegressorCV,
-)
-from compositefl.linear_model.regression import (
-    ElasticNet,
-    GammaRegressor,
-    HuberRegressor,
-    Lasso,
-    PoissonRegressor,
-)
-from compositefl.linear_model.survival import CoxRegression
+from compositefl.linear_model.by_family import BY_NAME
 
 KIND = "generalized linear model"
-ESTIMATORS: tuple[type[GeneralizedLinearModel], ...] = (
-    CoxRegression,
-    CoxRegressionCV,
-    ElasticNet,
-    ElasticNetCV,
-    GammaRegressor,
-    GammaRegressorCV,
-    HuberRegressor,
-    Lasso,
-    LogisticRegression,
-    LogisticRegressionCV,
-    PoissonRegressor,
-    PoissonRegressorCV,
-)
 # Beside coefficients, in the order of the file; those that a model has.
 NUMBERS = ("alpha_", "alpha_1se_", "l1_ratio_", "alpha_max_", "scale_", "loss_", "residual_")
 COUNTS = ("n_iter_", "bytes_up_", "bytes_down_")
@@ -100,8 +71,7 @@ def load_model(path: str | Path) -> GeneralizedLinearModel:
 
 
 def _made(content: dict[str, Any]) -> GeneralizedLinearModel:
-    known = {cls.__name__: cls for cls in ESTIMATORS}
-    model: Any = known[content["estimator"]](**content["parameters"])
+    model: Any = BY_NAME[content["estimator"]](**content["parameters"])
     names = content["features"]
     model._names, model.n_features_in_ = names, len(names)
     if content["named"]:

@@ -3,14 +3,18 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from compositefl.core.errors import CompositeFLError
 from compositefl.report import sections
 from compositefl.report.curves import INK, describe, save
 from compositefl.report.sections import Section
 from compositefl.report.style import COLOURS
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Array = np.ndarray
 LABELS = 8  # most lines whose names are written beside them
@@ -148,3 +152,36 @@ def fit_sections(
     if clients is not None:
         out.append(sections.clients(clients))
     return [*out, sections.configuration(settings or {}, command)]
+
+
+def folder_sections(folder: Path, config: Mapping[str, Any]) -> tuple[str, list[Section]]:
+    """(title, sections) of the page about the fit in a folder; config: its config.json."""
+    import pandas as pd
+
+    shown = config["fit"]
+    try:
+        frame = pd.read_csv(folder / "coefficients.csv", dtype={"name": str, "class": str})
+        table = pd.read_csv(folder / "path.csv") if "score" in shown else None
+    except (OSError, ValueError) as error:
+        raise CompositeFLError(f"{folder} is not the whole folder of a fit: {error}") from None
+    slopes = frame[frame["name"] != "(intercept)"]
+    label = slopes["name"] if "class" not in slopes else slopes["class"] + ": " + slopes["name"]
+    size = slopes["coefficient x deviation"].astype(float)
+    made = fit_sections(
+        dict(zip(label, size, strict=True)),
+        shown["said"],
+        path=None if table is None else _path(table, shown),
+        unit="coefficient per standard deviation of the feature",
+        clients=config.get("clients"),
+        settings=config.get("options") or {k: v for k, v in config.items() if k != "fit"},
+        command=config.get("command", ""),
+    )
+    return str(config.get("title") or folder.resolve().name), made
+
+
+def _path(table: "pd.DataFrame", shown: Mapping[str, Any]) -> FitPath:
+    """The path of path.csv, whose first columns are alpha, score, standard error and a count."""
+    units, names = shown["units"], list(table.columns[4:])
+    values = {name: table[name].to_numpy() * units[i % len(units)] for i, name in enumerate(names)}
+    alphas, mean, error = (table.iloc[:, i].to_numpy() for i in range(3))
+    return FitPath(alphas, values, mean, error, shown["score"], shown["chosen"], shown["unit"])

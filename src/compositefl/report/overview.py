@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from compositefl.core.errors import CompositeFLError
-from compositefl.report import page, sections
+from compositefl.report import fits, page, sections
 from compositefl.report.panels import curves
 from compositefl.report.sections import Section
 
@@ -154,7 +154,7 @@ def data_of_clients(
     return about
 
 
-# ---- folders that `Result.save`, `run`, `compare` and `deploy result` wrote
+# ---- folders that `Result.save`, `run`, `compare`, `fit` and `deploy result` wrote
 
 
 @dataclass(frozen=True)
@@ -165,18 +165,28 @@ class _Folder:
 
     @classmethod
     def read(cls, path: Path) -> "_Folder":
-        for name in ("history.csv", "config.json"):
-            if not (path / name).is_file():
-                raise CompositeFLError(f"{path} has no {name}: it is not the folder of a result")
+        config = _config(path)
+        if not (path / "history.csv").is_file():
+            raise CompositeFLError(f"{path} has no history.csv: it is not the folder of a result")
         try:
-            config = json.loads((path / "config.json").read_text())
             history = pd.read_csv(path / "history.csv")
         except pd.errors.EmptyDataError:  # a run without an evaluation
             history = pd.DataFrame()
-        except ValueError as error:
-            raise CompositeFLError(f"{path}: config.json is damaged: {error}") from None
         about = config.get("runs") or {"": config}
         return cls(path, config, [_shown(path, history, n, c) for n, c in about.items()])
+
+
+def _config(path: Path) -> dict[str, Any]:
+    file = path / "config.json"
+    if not file.is_file():
+        lacking = [name for name in ("history.csv", file.name) if not (path / name).is_file()]
+        raise CompositeFLError(
+            f"{path} has no {' and no '.join(lacking)}: it is not the folder of a result"
+        )
+    try:
+        return dict(json.loads(file.read_text()))
+    except ValueError as error:
+        raise CompositeFLError(f"{path}: config.json is damaged: {error}") from None
 
 
 def _shown(path: Path, history: pd.DataFrame, name: str, config: Mapping[str, Any]) -> Shown:
@@ -197,7 +207,15 @@ def _shown(path: Path, history: pd.DataFrame, name: str, config: Mapping[str, An
 
 
 def folder_sections(paths: Sequence[str | Path]) -> tuple[str, list[Section]]:
-    """(title, sections) of the page about the results in one or several folders."""
+    """(title, sections) of the page about the results in one or several folders.
+
+    Runs stand on one page, beside each other; a fit of a linear model has a page of its own.
+    """
+    for path in map(Path, paths):
+        if "fit" in (config := _config(path)):
+            if len(paths) > 1:
+                raise CompositeFLError(f"{path} holds a fit: it has a page of its own")
+            return fits.folder_sections(path, config)
     folders = [_Folder.read(Path(path)) for path in paths]
     runs = [run for folder in folders for run in folder.runs]
     labels = [run.label for run in runs]

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from compositefl.data import Samples
 from compositefl.deployment import Federation
 from compositefl.deployment.entries import DataTable
 
-Part = Samples | pd.DataFrame  # a site's training or test set
+Part: TypeAlias = Samples | pd.DataFrame  # a site's training or test set
 SAMPLES, TESTS = 200, 40  # of a site with invented data
 DECLARATION = """name = "rehearsal"
 sites = {sites}

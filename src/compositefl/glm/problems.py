@@ -53,7 +53,8 @@ class Problems:
 
     def features(self, entries: Array) -> Array:
         """Which features have one of these entries."""
-        return entries[self.k : self.k + self.p * self.k].reshape(self.p, self.k).any(axis=1)
+        found = entries[self.k : self.k + self.p * self.k].reshape(self.p, self.k)
+        return np.asarray(found.any(axis=1))
 
     def index(self, columns: Array) -> Array:
         """The entries that a Hessian of these columns has."""

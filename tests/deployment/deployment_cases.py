@@ -77,6 +77,7 @@ def torch_model() -> Model:
 
 ALGORITHMS = {
     "fednmap": 'name = "fednmap"\nlocal_steps = 3\nlocal_lr = 0.05\nserver_lr = 1.0\ngamma = 0.5',
+    "auto": 'name = "fednmap"\nlocal_lr = "auto"',
     "za1": 'name = "za1"\nlocal_steps = 3\nlocal_lr = 0.03\nserver_lr = 1.0',
     "fedcanon": 'name = "fedcanon"\nlocal_steps = 3\nlocal_lr = 0.05\nserver_lr = 0.8',
     "scaffold": (
@@ -120,6 +121,9 @@ def text(algorithm="fednmap", model="lasso", network=FAST, extra="", **entries):
         "\n".join(lines)
         + f"\n[model]\n{MODELS[model]}\n[algorithm]\n{ALGORITHMS[algorithm]}\n{network}{extra}"
     )
+
+
+AUTO = text("auto", rounds=30, eval_every=5, eval_gamma=None)  # numbers set themselves
 
 
 def declare(text):
@@ -212,17 +216,7 @@ def simulate(federation, data, test=None, **options):
     """The same run in the simulation."""
     problem = federation.make_model().problem(data, test=test, seed=federation.seed)
     algorithm = federation.make_algorithm()
-    given = {
-        "rounds": federation.rounds,
-        "batch_size": federation.batch_size,
-        "seed": federation.seed,
-        "dtype": federation.dtype,
-        "weights": federation.weights,
-        "eval_every": federation.every,
-        "eval_gamma": federation.eval_gamma,
-        "tolerance": federation.tolerance,
-        "progress": False,
-    } | options
+    given = federation.shared() | {"progress": False} | options
     return cfl.minimize(problem, algorithm.regularizer, algorithm, **given)
 
 

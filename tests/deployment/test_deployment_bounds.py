@@ -7,7 +7,7 @@ import pytest
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.deployment.messages import answer_digest, call_digest, decode, encode
-from tests.deployment.deployment_cases import Local, gap, simulate, text
+from tests.deployment.deployment_cases import AUTO, Local, gap, simulate, text
 from tests.deployment.test_deployment_faults import Once, changed
 
 ROUNDS = 6
@@ -182,3 +182,29 @@ def test_what_a_site_says_went_wrong_is_short_and_printable(tmp_path):
     local.coordinator.run()
     (told,) = local.failures()
     assert len(told) < 500 and told.isprintable()
+
+
+def test_a_site_takes_only_numbers_that_a_pilot_sets(tmp_path):
+    """A server cannot make a site work for hours or keep many states."""
+    local = Local(tmp_path, AUTO)
+    server = local.coordinator
+    server.calls.join(0, list(local.sites))
+    server.steer(server.curvatures(list(local.sites)))
+    about = server.steered.about()
+
+    def asked(**changes):
+        server.calls.steered = lambda: about | changes
+        before = len(local.events)
+        server._collect(0, ["north"])
+        server.calls.join(0, ["north"])
+        return [e["reason"] for e in local.events[before:] if e["event"] == "failure"]
+
+    assert asked() == []
+    (told,) = asked(numbers=[0.1, 10**6, 1.0])
+    assert "local_steps=1000000: numbers that set themselves are at most 100" in told
+    assert "local_lr=-1.0 must be" in asked(numbers=[-1.0, 1, 1.0])[0]
+    assert "must be at most 2 rounds of north" in asked(keep={"north": [1, 2, 3]})[0]
+    fixed = Local(tmp_path / "fixed", text())
+    fixed.coordinator.calls.join(0, ["north"])
+    assert not fixed.coordinator.curvatures(["north"])
+    assert "there is no method 'curvature'" in fixed.failures()[0]

@@ -5,9 +5,17 @@ import re
 import numpy as np
 import pytest
 
+from compositefl.deployment.dry_run import dry_run
 from compositefl.deployment.health import metrics, report_health
 from compositefl.deployment.progress import Progress
-from tests.deployment.deployment_cases import declare, network_data, text, write_sites
+from tests.deployment.deployment_cases import (
+    AUTO,
+    Local,
+    declare,
+    network_data,
+    text,
+    write_sites,
+)
 
 
 @pytest.fixture
@@ -37,6 +45,14 @@ def test_what_would_be_sent(kit, capsys):
     assert "upload/tree/dense0/kernel: 4 x 5 float32" in told
     assert "gradient/tree/dense0/kernel: 4 x 5 float32" in told
     assert sorted(p.name for p in kit.iterdir()) == ["local"]  # no state is left
+
+
+def test_a_dry_run_shows_the_curvature(tmp_path):
+    """Where numbers set themselves a site sends it first."""
+    local = Local(tmp_path, AUTO)
+    found = dry_run(local.sites["north"], local.federation)
+    assert not found.wrong and {"curvature", "round", "evaluate"} <= found.answers.keys()
+    assert found.answers["curvature"][0].values["curvature"] > 0
 
 
 def test_data_that_do_not_fit_the_model(kit, capsys):

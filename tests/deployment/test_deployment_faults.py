@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from compositefl.deployment.messages import decode, encode
-from tests.deployment.deployment_cases import FAST, Local, centralised, gap, simulate, text
+from tests.deployment.deployment_cases import AUTO, FAST, Local, centralised, gap, simulate, text
 
 EXACT = 1e-12
 ROUNDS = 6
@@ -332,3 +332,19 @@ def test_converges_to_the_centralised_solution_under_many_faults(tmp_path):
     assert local.drift() < 1e-10
     solution = centralised(local.data, 0.05)
     assert gap(result.params["w"], solution) < 1e-6
+
+
+def test_a_site_that_is_lost_in_a_duel(tmp_path):
+    """Numbers set themselves: objectives of other sites are not compared, and the states fit."""
+
+    def fault(site, method, payload, call):
+        if site == "east" and 5 <= local.coordinator.round < 9:
+            raise ConnectionError("connection lost")
+        return call()
+
+    local = Local(tmp_path, AUTO.replace("rounds = 30", "rounds = 24"), fault=fault)
+    result = local.coordinator.run()
+    assert {f.split()[0] for f in local.failures()} == {"east"}
+    assert local.drift() < 1e-12
+    assert result.history.psi.iloc[-1] < result.history.psi.iloc[0]
+    assert local.coordinator.steered.sites == list(local.sites)

@@ -23,8 +23,8 @@ WRONG = {
     "rounds = 1.5": "rounds=1.5 must be a whole number",
     'rounds = "six"': "rounds='six' must be a whole number",
     "roundz = 3": "unknown entry 'roundz'; did you mean 'rounds'?",
-    'dtype = "float16"': "dtype='float16' must be one of",
-    'weights = "big"': "weights='big' must be one of",
+    'dtype = "float16"': "dtype='float16' must be 'float32' or 'float64'",
+    'weights = "big"': "weights='big' must be 'uniform' or 'size'",
     "minimum_sites = 5": "minimum_sites=5 is more than the 4 sites",
     "eval_gamma = -1.0": "eval_gamma=-1.0 must be",
     'regularizer = "l9:1"': "unknown regularizer 'l9'",
@@ -51,8 +51,6 @@ def test_a_wrong_entry(line):
         ('name = "fednmap"', 'name = "fedmap"', "did you mean 'fednmap'"),
         ("1.0\ngamma", "1.0\ngama", "unknown [algorithm fednmap] entry 'gama'"),
         ("local_lr = 0.05", "local_lr = -1.0", "local_lr=-1.0 must be"),
-        ("local_lr = 0.05\n", "", "[algorithm fednmap] lacks local_lr"),
-        ("local_lr = 0.05", 'local_lr = "auto"', "lacks local_lr: numbers set themselves in sim"),
         ("local_lr = 0.05", 'local_lr = "theory"', 'local_lr="theory": the theorem\'s constants'),
         ("lasso_model", "no_model", "unknown name in"),
         ("retries = 3", "retrys = 3", "unknown [network] entry 'retrys'"),
@@ -64,6 +62,15 @@ def test_a_wrong_table(old, new, message):
     with pytest.raises(CompositeFLError) as error:
         declare(text().replace(old, new)).check()
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("extra", ["", "[privacy]\nclip = 1.0\nnoise = 2.0\n"])
+def test_numbers_cannot_set_themselves_without_the_objective(extra):
+    with pytest.raises(CompositeFLError) as error:
+        declare(text("auto", eval_every=0, extra=extra)).check()
+    told = str(error.value)
+    assert "[algorithm fednmap] lacks local_steps, local_lr, gamma under " in told
+    assert ("[privacy]" in told) == bool(extra) and "\n" not in told
 
 
 def test_a_method_that_needs_everyone_refuses_a_lower_minimum():

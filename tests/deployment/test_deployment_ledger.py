@@ -84,6 +84,7 @@ def test_one_round_asked_again_and_again(tmp_path):
         "uploads": 2,
         "openings": 2,
         "evaluations": 0,
+        "curvatures": 0,
     }
 
 

@@ -7,6 +7,7 @@ import pytest
 from compositefl.core.vector import unwrap
 from tests.deployment.deployment_cases import (
     ALGORITHMS,
+    AUTO,
     Local,
     gap,
     simulate,
@@ -14,7 +15,8 @@ from tests.deployment.deployment_cases import (
     text,
 )
 
-METHODS = [name for name in ALGORITHMS if name != "mime"]
+AUTO_NUMBERS = ["local_lr", "local_steps", "gamma"]
+METHODS = [name for name in ALGORITHMS if name not in ("mime", "auto")]
 
 
 def models_after_every_round(local):
@@ -104,3 +106,42 @@ def test_accuracy_and_tolerance_are_those_of_the_simulation(tmp_path):
     assert (result.stopped, result.rounds) == (theirs.stopped, theirs.rounds)
     assert result.stopped == "tolerance"
     np.testing.assert_allclose(result.history.accuracy, theirs.history.accuracy, atol=1e-6)
+
+
+class Killed(BaseException):
+    pass
+
+
+def killed_after(rounds):
+    """A report that ends the server's process after these rounds, once each."""
+
+    def report(event):
+        if event["event"] == "round" and event["round"] in rounds:
+            rounds.remove(event["round"])
+            raise Killed
+
+    return report
+
+
+def test_numbers_that_set_themselves_are_those_of_the_simulation(tmp_path):
+    """Also when the server is killed, in duels and between them, and all sites restart."""
+    local = Local(tmp_path, AUTO)
+    theirs = simulate(local.federation, local.data)
+    report, result = killed_after([1, 3, 4, 11, 20]), None
+    while result is None:
+        local.coordinator = local.new_coordinator()
+        local.coordinator.report = report
+        try:
+            result = local.coordinator.run()
+        except Killed:
+            for name in local.sites:
+                local.restart(name)
+    for name in AUTO_NUMBERS:
+        np.testing.assert_allclose(result.history[name], theirs.history[name], rtol=1e-9)
+    assert result.history["local_lr"].nunique() > 2  # challengers have won
+    np.testing.assert_allclose(result.history.psi, theirs.history.psi, rtol=1e-9)
+    assert gap(result.params, theirs.params) < 1e-8
+    assert local.drift() < 1e-12
+    kept = local.coordinator.steered.about()["keep"]["north"]
+    folder = tmp_path / "north" / "state" / "run" / local.federation.hash[:16]
+    assert len(list(folder.glob("kept-*"))) <= 2 and len(kept) <= 2

@@ -144,15 +144,8 @@ def _simulated(
         problem,
         algorithm.regularizer,
         algorithm,
-        rounds=federation.rounds,
-        batch_size=federation.batch_size,
-        seed=federation.seed,
-        dtype=federation.dtype,
-        weights=federation.weights,
-        eval_every=federation.every,
-        eval_gamma=federation.eval_gamma,
-        tolerance=federation.tolerance,
         progress=False,
+        **federation.shared(),
     )
 
 

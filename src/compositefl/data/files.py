@@ -13,15 +13,16 @@ import os
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import platformdirs
 import pooch
-import rich.console
-import rich.progress
 
 from compositefl.core.errors import CompositeFLError
+
+if TYPE_CHECKING:
+    import rich.progress
 
 # Where each dataset is published.
 HOMES = {
@@ -144,6 +145,9 @@ def _find(dataset: str, file: File, folders: Sequence[Path]) -> Path | None:
 
 
 def _download(dataset: str, file: File) -> Path:
+    import rich.console
+    import rich.progress
+
     console = rich.console.Console(stderr=True)
     columns = (*rich.progress.Progress.get_default_columns(), rich.progress.DownloadColumn())
     with rich.progress.Progress(*columns, console=console) as progress:
@@ -163,7 +167,7 @@ def _download(dataset: str, file: File) -> Path:
 class _Bar:
     """What pooch asks of a progress bar, on top of rich."""
 
-    def __init__(self, progress: rich.progress.Progress, name: str):
+    def __init__(self, progress: "rich.progress.Progress", name: str):
         self._progress = progress
         self._task = progress.add_task(name, total=None)
 

@@ -55,6 +55,9 @@ class SiteCalls:
         self.federation, self.run, self.steps = federation, run, steps
         self.transport, self.roster, self.report = transport, roster, report
         self.bytes_sent = self.bytes_received = 0
+        self.steered: Callable[[], dict[str, Any]] = (
+            dict  # more to say where numbers set themselves
+        )
 
     def join(self, t: int, sites: list[str]) -> None:
         """Let sites join the run; each gets the federation and decides whether it accepts it.
@@ -109,11 +112,13 @@ class SiteCalls:
             "run": self.run,
             "round": t,
             "accepted": self.roster.accepted(),
+            **self.steered(),
             **more,
         }
         network = self.federation.network
         limit = min(network.limit, tree_bytes(like) + SLACK)
-        call = call_digest(self.federation.hash, self.run, method, t, arrays)
+        numbers = about.get("numbers")
+        call = call_digest(self.federation.hash, self.run, method, t, arrays, numbers)
         if largest is None:
             most = self.federation.limits.largest_number
             largest = LARGEST if method == "evaluate" else most
@@ -140,7 +145,7 @@ class SiteCalls:
             _require("steps", value(message, "steps", int), *self.steps(t))
             _require("uploads", value(message, "uploads", int), 1, MOST_UPLOADS)
         if method == "evaluate":
-            _require("loss", value(message, "loss", float), -LARGEST, LARGEST)
+            _require("loss", value(message, "loss", float), -LARGEST, LARGEST, NotFinite)
             tests = value(message, "tests", int)
             if tests not in (0, self.roster.members[site].tests):
                 raise CompositeFLError(f"its answer has tests={tests}, it joined with another")
@@ -182,9 +187,15 @@ class SiteCalls:
         self.report({"event": "failure", **about})
 
 
-def _require(name: str, number: float, least: float, most: float) -> None:
+def _require(
+    name: str,
+    number: float,
+    least: float,
+    most: float,
+    error: type[CompositeFLError] = CompositeFLError,
+) -> None:
     """Refuse a plain number of an answer that is out of its range; NaN is in none."""
     if not np.isfinite(number):
         raise NotFinite(f"{name} is NaN or infinite")
     if not least <= number <= most:
-        raise CompositeFLError(f"its answer has {name}={number}, outside {least:g} to {most:g}")
+        raise error(f"its answer has {name}={number}, outside {least:g} to {most:g}")

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from compositefl.algorithms.base import Algorithm
+from compositefl.algorithms.base import Algorithm, automatic
 from compositefl.core.trees import as_number, floats_to
 from compositefl.core.types import (
     Batch,
@@ -30,9 +30,11 @@ from compositefl.engine import eager
 from compositefl.engine import stationarity as measure
 from compositefl.engine.accounting import example_extras
 from compositefl.engine.client import ClientInfo, Oracle, client_keys, client_round
+from compositefl.engine.curvature import curvature_by_differences, direction, largest_curvature
 from compositefl.engine.samples import gather
 from compositefl.engine.sampling import trial_key
 from compositefl.problem import Problem
+from compositefl.solve.steering import BEFORE
 
 
 class Shapes(NamedTuple):
@@ -52,14 +54,25 @@ class Plan:
         self.federation = federation.check()
         self.dtype = np.dtype(federation.dtype)
         self.model = federation.make_model()
-        algorithm = federation.make_algorithm()
-        self.steps = int(algorithm.steps)
-        self.batch_size = None if algorithm.exact_gradients else federation.batch_size
+        self.method = federation.make_algorithm()  # with "auto" where a number sets itself
+        self.automatic = bool(automatic(self.method))
+        self.batch_size = None if self.method.exact_gradients else federation.batch_size
         self.params = jax.tree.map(lambda a: a.astype(self.dtype), federation.start())
+        self.use(self.method.at(BEFORE))
+        self.server, self.client = self.start()
+        self.shapes = self._shapes()
+
+    def use(self, algorithm: Algorithm) -> None:
+        """Go on with these numbers of the method."""
+        self.steps = int(algorithm.steps)
         with self.precision():
             self.algorithm: Algorithm = jax.tree.map(partial(as_number, self.dtype), algorithm)
-            self.server, self.client = jax.device_get(_initial(self.algorithm, self.params))
-            self.shapes = self._shapes()
+
+    def start(self) -> tuple[ServerState, ClientState]:
+        """The states of the server and of a site before the first round."""
+        with self.precision():
+            server, client = jax.device_get(_initial(self.algorithm, self.params))
+        return server, client
 
     def steps_in(self, t: int) -> tuple[int, int]:
         """The fewest and the most local steps that a site can take in round t."""
@@ -86,9 +99,10 @@ class Plan:
             local = algorithm.begin(message, client, **extras)
             return message, algorithm.finish(local, jnp.int32(1))[0]
 
-        message, upload = jax.eval_shape(
-            one_round, self.algorithm, self.server, self.client, self.params
-        )
+        with self.precision():
+            message, upload = jax.eval_shape(
+                one_round, self.algorithm, self.server, self.client, self.params
+            )
         like = partial(jax.tree.map, lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype))
         return Shapes(like(self.params), like(self.server), like(self.client), message, upload)
 
@@ -135,6 +149,15 @@ class SiteEngine:
             return jax.device_get(
                 _opening(self.program, self.plan.algorithm, self.samples, self.info, message)
             )
+
+    def curvature(self) -> float:
+        """The largest curvature of the loss at the start, on the site's first minibatch."""
+        plan, x = self.plan, Vector(self.plan.params)
+        seed = plan.federation.seed
+        with plan.precision():
+            v = direction(seed, x)
+            found = _curvature(self.program, self.samples, self.info, np.uint32(seed), x, v)
+            return float(found)
 
     def round(
         self, t: int, message: Broadcast, state: ClientState, mean: Any
@@ -196,6 +219,15 @@ class ExternalSiteEngine(SiteEngine):
             oracle = self._oracle(jax.random.key(0))
             return oracle.full(jax.device_get(eager.anchor(self.plan.algorithm, message)))[1]
 
+    def curvature(self) -> float:
+        """The largest curvature of the loss at the start, by differences of gradients."""
+        x, seed = Vector(self.plan.params), self.plan.federation.seed
+        with self.plan.precision():
+            keys = client_keys(trial_key(np.uint32(seed), 0), 0, self.info.id)
+            oracle = self._oracle(keys.minibatch)
+            gradient = lambda point: jax.device_get(oracle(point, 0)[1])  # noqa: E731
+            return curvature_by_differences(gradient, x, direction(seed, x))
+
     def round(
         self, t: int, message: Broadcast, state: ClientState, mean: Any
     ) -> tuple[Any, Any, int]:
@@ -254,6 +286,15 @@ def _opening(
 
 
 @partial(jax.jit, static_argnames="program")
+def _curvature(
+    program: SiteProgram, samples: Batch, info: ClientInfo, seed: Number, x: Vector, v: Vector
+) -> Any:
+    keys = client_keys(trial_key(seed, 0), 0, info.id)
+    oracle = Oracle(*program, True, samples, keys.minibatch, info)
+    return largest_curvature(lambda point: oracle(point, 0)[1], x, v)
+
+
+@partial(jax.jit, static_argnames="program")
 def _round(
     program: SiteProgram,
     algorithm: Algorithm,
@@ -274,6 +315,12 @@ def _round(
 @jax.jit
 def _state_after(algorithm: Algorithm, message: Broadcast, state: ClientState, sent: Upload) -> Any:
     return algorithm.state_after(message, state, sent)
+
+
+@jax.jit
+def rescale(old: Algorithm, server: ServerState, new: Algorithm) -> Any:
+    """The server's state for other numbers of the method, at the same model."""
+    return old.rescale(server, new)
 
 
 # The equations of the server, compiled one by one.

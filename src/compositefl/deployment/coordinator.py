@@ -2,13 +2,13 @@
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-import pandas as pd
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.files import open_private, private_folder
@@ -18,16 +18,21 @@ from compositefl.deployment import compute
 from compositefl.deployment.calls import Reply, Report
 from compositefl.deployment.compute import Plan
 from compositefl.deployment.federation import Federation
-from compositefl.deployment.judge import Judge
+from compositefl.deployment.judge import Judge, Measured
 from compositefl.deployment.messages import pack, unpack
 from compositefl.deployment.privacy import epsilon
 from compositefl.deployment.roster import Member
 from compositefl.deployment.run_server import RunServer
+from compositefl.deployment.steered import SteeredRun
 from compositefl.deployment.store import read_state, write_state
 from compositefl.deployment.transport import Transport
 from compositefl.engine.accounting import round_cost
 from compositefl.solve.ending import rose
 from compositefl.solve.result import Result
+from compositefl.solve.steering import BEFORE
+
+if TYPE_CHECKING:
+    from compositefl.deployment.glm_server import GLMCoordinator
 
 FINAL = ("rounds", "tolerance", "diverged", "converged")  # nothing is left to do after these
 
@@ -50,7 +55,7 @@ class Coordinator(RunServer):
         self.path = self.folder / "server.state"
         self.minimum = federation.minimum
         with self.plan.precision():
-            self.cost = round_cost(federation.make_algorithm(), self.plan.params)
+            self.cost = round_cost(self.plan.method.at(BEFORE), self.plan.params)
         self.server = self.plan.server
         self.round = 0
         self.seconds = 0.0
@@ -58,6 +63,8 @@ class Coordinator(RunServer):
         self.visits = self.steps = 0
         self.diverged = 0  # the round that left the finite numbers, 0 for none
         self.judge = Judge(self.plan, self.calls, self._weights)
+        self.steered: SteeredRun | None = None  # where numbers set themselves, once it has begun
+        self._measured: tuple[int, Measured | None] = (-1, None)  # the round of a measurement
         self._restore()
 
     def run(self) -> Result:
@@ -66,9 +73,11 @@ class Coordinator(RunServer):
             self._restore()  # another job may have gone on since
             self.report({"event": "start", "round": self.round, "rounds": self.federation.rounds})
             self._save()
-            reason = ""
-            if self._evaluation_due() and self._gather():
-                self._evaluate()
+            reason = self._begin()
+            if not reason:
+                self._look()
+                if self._evaluation_due() and self._gather():
+                    self._evaluate()
             while not reason:
                 reason = self._enough() or self._one_round()
             result = self.result(reason)
@@ -78,10 +87,12 @@ class Coordinator(RunServer):
 
     def result(self, stopped: str) -> Result:
         """The outcome so far. The sites' private states stay with them."""
+        import pandas as pd  # which sites do without
+
         config: dict[str, Any] = {
             "federation": self.federation.hash,
             "run": self.name,
-            "algorithm": repr(self.federation.make_algorithm()),
+            "algorithm": repr(self.plan.method),
             "regularizer": repr(self.federation.make_regularizer()),
             "sites": list(self.federation.sites),
             "rounds_of_sites": self.roster.took_part(),
@@ -126,33 +137,82 @@ class Coordinator(RunServer):
         patience = self.federation.network.regroup_after
         return "regroup" if 0 < patience <= self.roster.longest_absence() else ""
 
-    def _one_round(self) -> str:
-        """Advance by one round, or say why that is not possible now."""
-        began = time.perf_counter()
-        t, network = self.round, self.federation.network
-        uploads: dict[str, Reply] = {}
+    def _begin(self) -> str:
+        """The first guess of numbers that set themselves, or why that is not possible now."""
+        if not self.plan.automatic or self.steered is not None:
+            return ""
+        found = self._answers(self.curvatures)
+        if isinstance(found, str):
+            return found
+        self.steer(found)
+        self._save()
+        return ""
+
+    def curvatures(self, sites: list[str]) -> dict[str, Reply]:
+        """The largest curvature of each site's loss at the start."""
+        return self.calls.ask(0, sites, "curvature", {}, "curvature", ())
+
+    def steer(self, curvatures: dict[str, Reply]) -> None:
+        """Start to set the numbers, given what the sites measured."""
+        found = [answer.number("curvature", float) for answer in curvatures.values()]
+        self.steered = SteeredRun(self, float(np.max(found)))
+
+    def _answers(self, ask: Callable[[list[str]], dict[str, Reply]]) -> dict[str, Reply] | str:
+        """What at least the minimum of sites answer, or why that is not possible now."""
+        network = self.federation.network
         for attempt in range(network.retries + 1):
             if attempt:
                 time.sleep(network.retry_wait)
             sites = self._gather(everyone=attempt > 0)
             if len(sites) >= self.minimum:
-                uploads, not_finite = self._collect(t, sites)
-                if len(uploads) >= self.minimum:
-                    break
-                if len(not_finite) >= self.minimum and not uploads:
-                    self.diverged = t + 1
+                found = ask(sites)
+                if len(found) >= self.minimum:
+                    return found
+                if self.diverged:
                     return "diverged"
             if self.roster.willing() < self.minimum:
                 return "refused"  # asking again would get the same answer
+        return "too few sites"
+
+    def _one_round(self) -> str:
+        """Advance by one round, or say why that is not possible now."""
+        began = time.perf_counter()
+        t = self.round
+        uploads = self._answers(lambda sites: self._collect(t, sites))
+        if isinstance(uploads, str):
+            if uploads != "diverged" or self.steered is None:
+                return uploads
+            uploads = {}  # the round counts, and other numbers may bring the run back
+            self.round = t + 1
         else:
-            return "too few sites"
-        self._update(t, uploads)
+            self._update(t, uploads)
         self.seconds += time.perf_counter() - began
         self._save()  # before any site hears of it: an acknowledged round cannot be forgotten
+        self._look()
         if self._evaluation_due():
             self._evaluate()
         self.report({"event": "round", "round": self.round, "sites": sorted(uploads)})
         return ""
+
+    def _look(self) -> None:
+        """Let numbers set themselves, where it is time; saves."""
+        if self.steered is None:
+            return
+        t, last = self.round, self.round >= self.federation.rounds
+        if not (last or self.diverged or t >= self.steered.steering.next_look or not t):
+            return
+        measured = self._measure()
+        broken = bool(self.diverged) or not measured.finite
+        if not broken and self.steered.begin_anew(measured.sites):
+            self._measured = (-1, None)
+            measured = self._measure()
+        if not broken and not measured.sites:
+            return  # nobody answered; the next round is looked at instead
+        psi = float("inf") if broken else measured.metrics["psi"]
+        residual = measured.metrics["natural_residual_sq"] ** 0.5
+        if self.steered.steering.look([psi], [residual], last):
+            self._measured, self.diverged = (-1, None), 0
+        self._save()
 
     def _gather(self, everyone: bool = False) -> list[str]:
         """Sites that can be called now; lets those join that have not joined."""
@@ -163,8 +223,8 @@ class Coordinator(RunServer):
             return []  # the weights need every size once
         return self.roster.joined(sites)
 
-    def _collect(self, t: int, sites: list[str]) -> tuple[dict[str, Reply], list[str]]:
-        """The uploads that may be used, and the sites that sent NaN or infinity."""
+    def _collect(self, t: int, sites: list[str]) -> dict[str, Reply]:
+        """The uploads that may be used. If too many sites send NaN or infinity: diverged."""
         with self.plan.precision():
             content = jax.device_get(compute.broadcast(self.plan.algorithm, self.server))
         arrays, shapes = pack("message", content), self.plan.shapes
@@ -172,13 +232,14 @@ class Coordinator(RunServer):
         if "mean_full_gradient" in self.plan.algorithm.needs:
             like = Vector(shapes.params)
             got = self.calls.ask(t, sites, "open", arrays, "gradient", like, not_finite)
-            sites = list(got)
-            if len(sites) < self.minimum:
-                return {}, not_finite
-            gradients = [answer.tree for answer in got.values()]
-            arrays |= pack("mean", weighted_mean(gradients, self._weights(sites)))
+            sites = list(got) if len(got) >= self.minimum else []
+            if sites:
+                gradients = [answer.tree for answer in got.values()]
+                arrays |= pack("mean", weighted_mean(gradients, self._weights(sites)))
         uploads = self.calls.ask(t, sites, "round", arrays, "upload", shapes.upload, not_finite)
-        return uploads, not_finite
+        if len(not_finite) >= self.minimum and not uploads:
+            self.diverged = t + 1
+        return uploads
 
     def _update(self, t: int, uploads: dict[str, Reply]) -> None:
         weights, everything = self._weights(list(uploads)), self._weights(list(self.roster.members))
@@ -197,7 +258,7 @@ class Coordinator(RunServer):
 
     def _weights(self, sites: list[str]) -> list[float]:
         """The weights of some sites in f."""
-        if self.federation.weights == "uniform":
+        if self.federation.weights != "size":
             return [1.0] * len(sites)
         return [float(self.roster.members[site].samples) for site in sites]
 
@@ -207,16 +268,25 @@ class Coordinator(RunServer):
         over = t >= self.federation.rounds or self.diverged
         return bool(every and not done and (t % every == 0 or over))
 
+    def _measure(self) -> Measured:
+        """What the present model is worth; asked once in a round."""
+        t, measured = self._measured
+        if t != self.round or measured is None:
+            measured = self.judge.measure(self.round, self.server, self._gather())
+            self._measured = self.round, measured
+        return measured
+
     def _evaluate(self) -> None:
         """A row of the history from what the sites send; saves."""
-        measured, sites = self.judge.measure(self.round, self.server, self._gather())
+        measured = self._measure()
         row = {
             "round": self.round,
             "trial": 0,
-            **measured,
+            **measured.metrics,
             **self.cost.so_far(self.round, self.visits, self.steps),
             "seconds": self.seconds,
-            "sites": sites,  # that these numbers come from
+            **({} if self.steered is None else self.steered.steering.numbers(0)),
+            "sites": len(measured.sites),  # that these numbers come from
             **{f"rounds_{site}": rounds for site, rounds in self.roster.took_part().items()},
             "bytes_sent": self.calls.bytes_sent,  # all messages, evaluations too
             "bytes_received": self.calls.bytes_received,
@@ -237,7 +307,11 @@ class Coordinator(RunServer):
             "diverged": self.diverged,
             "rows": self.history,
         }
-        write_state(self.path, about, pack("server", self.server))
+        arrays = pack("server", self.server)
+        if self.steered is not None:
+            kept, about["steered"] = self.steered.saved()
+            arrays |= pack("kept", kept)
+        write_state(self.path, about, arrays)
 
     def _restore(self) -> None:
         """Go on from the checkpoint, where there is one."""
@@ -255,6 +329,8 @@ class Coordinator(RunServer):
                     f"{self.path} belongs to another run: {name} is {about[name]} there and "
                     f"{mine} here"
                 )
+        if "steered" in about:
+            self.steered = SteeredRun.restored(self, about["steered"], arrays)
         self.server = unpack("server", arrays, self.plan.shapes.server)
         self.round, self.seconds = about["round"], about["seconds"]
         self.history, self.diverged = about["rows"], about["diverged"]
@@ -266,6 +342,22 @@ class Coordinator(RunServer):
 
     def _fingerprint(self) -> dict[str, Any]:
         return {"federation": self.federation.hash, "run": self.name}
+
+
+def coordinator_of(
+    federation: Federation,
+    transport: Transport,
+    folder: Path,
+    run: str,
+    report: Report = lambda _: None,
+    patience: float = 0.0,
+) -> "Coordinator | GLMCoordinator":
+    """The server that a federation needs."""
+    if federation.glm is None:
+        return Coordinator(federation, transport, folder, run, report, patience)
+    from compositefl.deployment.glm_server import GLMCoordinator  # loads what others do not need
+
+    return GLMCoordinator(federation, transport, folder, run, report, patience)
 
 
 def write_progress(path: Path) -> Report:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from compositefl.deployment.coordinator import Coordinator, coordinator_of
 from compositefl.deployment.federation import Federation
-from compositefl.deployment.glm_server import GLMCoordinator, coordinator_of
 from compositefl.deployment.messages import Message, decode
 from compositefl.deployment.site import Site
 from compositefl.deployment.transport import InProcess
@@ -54,9 +54,14 @@ def dry_run(site: Site, federation: Federation) -> DryRun:
         if server.roster.joined([site.name]):
             hello = found.answers["hello"][0].values
             found.samples, found.tests = hello["samples"], hello["tests"]
-            if isinstance(server, GLMCoordinator):
+            if not isinstance(server, Coordinator):
                 server.first_request(site.name)
                 return found
+            if server.plan.automatic:
+                measured = server.curvatures([site.name])
+                if not measured:
+                    return found
+                server.steer(measured)
             server._collect(0, [site.name])
             if federation.every:
                 server.judge.measure(0, server.server, [site.name])

@@ -17,7 +17,6 @@ from compositefl.algorithms.base import Algorithm, automatic, wants_theory
 from compositefl.core.errors import (
     CompositeFLError,
     require_integer,
-    require_positive,
     unknown_name,
 )
 from compositefl.core.resolve import is_reference, require_kind
@@ -30,8 +29,11 @@ from compositefl.deployment.trust import accepts, check_name, own_class, own_fac
 from compositefl.engine.hessian import check_hessian
 from compositefl.models import Model
 from compositefl.regularizers import Regularizer
+from compositefl.solve.options import Options, options_fields
+from compositefl.solve.steering import BEFORE
 
 NETWORK, LIMITS = Network(), Limits()
+DEFAULTS: dict[str, Any] = {name: option.default for name, option in options_fields().items()}
 
 
 @dataclass(frozen=True)
@@ -52,13 +54,13 @@ class Federation:
     regularizers: tuple[dict[str, Any], ...] = ()  # by patterns of names, instead
     path: tuple[float, ...] = ()  # weights of the regulariser, a run each
     unpenalized: tuple[str, ...] = ()
-    batch_size: int | None = None
-    seed: int = 0
-    dtype: str = "float32"
-    weights: str = "uniform"
-    eval_every: int | None = None  # 0: never
-    eval_gamma: float | None = None  # the algorithm's gamma, or min(1, half of 1/rho)
-    tolerance: float | None = None
+    batch_size: int | None = DEFAULTS["batch_size"]  # this and what follows: as in `Options`
+    seed: int = DEFAULTS["seed"]
+    dtype: str = DEFAULTS["dtype"]
+    weights: str | None = DEFAULTS["weights"]
+    eval_every: int | None = DEFAULTS["eval_every"]  # here 0 too: never
+    eval_gamma: float | None = DEFAULTS["eval_gamma"]
+    tolerance: float | None = DEFAULTS["tolerance"]
     minimum_sites: int = 0  # 0: more than half, or all where the algorithm needs all
     network: Network = field(default=NETWORK)
     limits: Limits = field(default=LIMITS)
@@ -114,20 +116,8 @@ class Federation:
             raise CompositeFLError(
                 f"sites={list(self.sites)} must be different names, at least one"
             )
-        require_integer(rounds=self.rounds)
-        require_integer(minimum=0, seed=self.seed, minimum_sites=self.minimum_sites)
-        if self.seed >= 2**32:
-            raise CompositeFLError(f"seed={self.seed} must be below 2**32")
-        if self.batch_size is not None:
-            require_integer(batch_size=self.batch_size)
-        if self.eval_every is not None:
-            require_integer(minimum=0, eval_every=self.eval_every)
-        for name in ("eval_gamma", "tolerance"):
-            if getattr(self, name) is not None:
-                require_positive(**{name: getattr(self, name)})
-        for name, allowed in (("dtype", ("float32", "float64")), ("weights", ("uniform", "size"))):
-            if getattr(self, name) not in allowed:
-                raise CompositeFLError(f"{name}={getattr(self, name)!r} must be one of {allowed}")
+        Options(**self.shared())  # checks them
+        require_integer(minimum=0, minimum_sites=self.minimum_sites)
         if self.minimum_sites > len(self.sites):
             raise CompositeFLError(
                 f"minimum_sites={self.minimum_sites} is more than the {len(self.sites)} sites"
@@ -139,6 +129,12 @@ class Federation:
             table = getattr(self, name)
             if not isinstance(table, dict) or not isinstance(table.get("name"), str):
                 raise CompositeFLError(f'[{name}] needs a name, such as name = "..."')
+
+    def shared(self) -> dict[str, Any]:
+        """The entries that are options of a simulation too, as `minimize` takes them."""
+        given = {name: getattr(self, name) for name in SHARED}
+        never = type(self.eval_every) is int and self.eval_every == 0
+        return given | ({"eval_every": None} if never else {})
 
     def _check_glm(self, glm: GLMTable) -> None:
         if self.model or self.algorithm or self.privacy is not None:
@@ -166,7 +162,9 @@ class Federation:
                 f'[algorithm {label}] local_lr="theory": the theorem\'s constants are estimated '
                 "from all data, which nobody here has; give a number"
             )
-        params = self.start()
+        if automatic(algorithm):
+            self._check_automatic(label)
+        params, algorithm = self.start(), algorithm.at(BEFORE)
         algorithm.check()
         algorithm.regularizer.check_tree(params)
         if self.eval_gamma is not None:
@@ -184,6 +182,15 @@ class Federation:
         if self.privacy is not None:
             self._check_privacy(algorithm, label)
         return self
+
+    def _check_automatic(self, label: str) -> None:
+        """Numbers set themselves by looking at psi, which sites with noise do not tell."""
+        missing = "eval_every = 0: numbers are set by looking at the objective"
+        if self.privacy is not None:
+            missing = "[privacy]: numbers are set by looking at exact objectives, which noise hides"
+        if self.privacy is not None or self.every == 0:
+            later = ", ".join(automatic(self.make_algorithm()))
+            raise CompositeFLError(f"[algorithm {label}] lacks {later} under {missing}; give them")
 
     def _check_data(self) -> None:
         if self.data is None:
@@ -231,7 +238,7 @@ class Federation:
         """Rounds between two evaluations, 0 for none."""
         if self.glm is not None:
             return 0
-        return max(1, self.rounds // 50) if self.eval_every is None else self.eval_every
+        return 0 if self.eval_every == 0 else Options(**self.shared()).every
 
     @property
     def minimum(self) -> int:
@@ -264,16 +271,11 @@ class Federation:
         return ALGORITHMS[name]
 
     def make_algorithm(self) -> Algorithm:
-        """The algorithm with its numbers and the regulariser."""
+        """The algorithm with the regulariser and its numbers, "auto" where they set themselves."""
         numbers = {k: v for k, v in self.algorithm.items() if k != "name"}
         label = f"algorithm {self.algorithm['name']}"
         made = fill(self.algorithm_class(), label, numbers, regularizer=self.make_regularizer())
-        if later := automatic(made):
-            raise CompositeFLError(
-                f"[{label}] lacks {', '.join(later)}: numbers set themselves in simulations only; "
-                "take those that the history of a simulation ends with"
-            )
-        return made
+        return made  # type: ignore[no-any-return]
 
     def make_model(self) -> Model:
         """The model: one of the library by its name, or what a factory `module:name` makes."""
@@ -296,8 +298,8 @@ class Federation:
         return jax.tree.map(np.asarray, self.make_model().init(jax.random.key(self.seed)))
 
 
-# A table a concern: its own dataclass in entries.py.
-TABLES = {  # a table per concern
+SHARED = tuple(f.name for f in dataclasses.fields(Federation) if f.name in DEFAULTS)
+TABLES = {  # a table per concern: its own dataclass in entries.py
     "data": DataTable,
     "glm": GLMTable,
     "limits": Limits,

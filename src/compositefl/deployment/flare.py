@@ -21,7 +21,7 @@ from nvflare.collab import collab
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.files import PRIVATE, make_private, private_folder, privately
-from compositefl.deployment.coordinator import write_progress
+from compositefl.deployment.coordinator import coordinator_of, write_progress
 from compositefl.deployment.federation import Federation
 from compositefl.deployment.flare_kits import forget, write_log_config
 from compositefl.deployment.flare_nodes import (
@@ -34,7 +34,6 @@ from compositefl.deployment.flare_nodes import (
     stop,
     stop_all,
 )
-from compositefl.deployment.glm_server import coordinator_of
 from compositefl.deployment.health import FILE as METRICS
 from compositefl.deployment.health import report_health
 from compositefl.deployment.progress import Progress

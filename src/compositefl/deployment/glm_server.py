@@ -15,13 +15,10 @@ import numpy as np
 
 from compositefl.core.errors import CompositeFLError, ConvergenceWarning
 from compositefl.core.files import private_folder, read_sealed, write_sealed
-from compositefl.deployment.calls import LARGEST, Report, SiteCalls
-from compositefl.deployment.coordinator import Coordinator
-from compositefl.deployment.federation import Federation
+from compositefl.deployment.calls import LARGEST, SiteCalls
 from compositefl.deployment.glm_site import LARGEST_LOSS, pack_request
 from compositefl.deployment.messages import call_digest, decode, encode
 from compositefl.deployment.run_server import RunServer
-from compositefl.deployment.transport import Transport
 from compositefl.glm.requests import answer_shapes
 from compositefl.glm.site import Sums
 from compositefl.glm.sites import add_up, count_bytes
@@ -185,16 +182,3 @@ class GLMCoordinator(RunServer):
             model.fit_over(sites, list(data.features), data.labels or None)
         notes += [str(w.message) for w in told if issubclass(w.category, ConvergenceWarning)]
         return model
-
-
-def coordinator_of(
-    federation: Federation,
-    transport: Transport,
-    folder: Path,
-    run: str,
-    report: Report = lambda _: None,
-    patience: float = 0.0,
-) -> Coordinator | GLMCoordinator:
-    """The server that a federation needs."""
-    kind = Coordinator if federation.glm is None else GLMCoordinator
-    return kind(federation, transport, folder, run, report, patience)

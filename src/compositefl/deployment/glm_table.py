@@ -1,12 +1,16 @@
-"""A generalised linear model in federation.toml: the table [glm]."""
+"""A generalised linear model in federation.toml: the table [glm].
+
+The estimators are loaded where there is such a table: scikit-learn takes longer to load than all
+else in a process of a job.
+"""
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from compositefl.core.errors import CompositeFLError, require_integer, unknown_name
-from compositefl.glm.families import FAMILIES
-from compositefl.linear_model.base import GeneralizedLinearModel
-from compositefl.linear_model.by_family import BY_FAMILY
+
+if TYPE_CHECKING:
+    from compositefl.linear_model.base import GeneralizedLinearModel
 
 MISSING = ("wait", "without")  # what happens while a site does not answer
 
@@ -40,8 +44,10 @@ class GLMTable:
     missing: str = "wait"
 
     def __post_init__(self) -> None:
-        if self.family not in FAMILIES:
-            raise unknown_name("family", self.family, FAMILIES)
+        from compositefl.linear_model.by_family import BY_FAMILY
+
+        if self.family not in BY_FAMILY:
+            raise unknown_name("family", self.family, BY_FAMILY)
         for name in ("alphas", "penalty_factor"):
             if isinstance(value := getattr(self, name), list):
                 object.__setattr__(self, name, tuple(value))
@@ -62,8 +68,10 @@ class GLMTable:
         """Columns of a site's table besides features and target."""
         return tuple(name for name in (self.weight, self.offset, self.event) if name is not None)
 
-    def estimator(self, seed: int) -> GeneralizedLinearModel:
+    def estimator(self, seed: int) -> "GeneralizedLinearModel":
         """The estimator that this table describes; `seed` is of the folds."""
+        from compositefl.linear_model.by_family import BY_FAMILY
+
         cls: Any = BY_FAMILY[self.family][self.cv is not None]
         known = {f.name for f in fields(cls)}
         ours = {f.name: getattr(self, f.name) for f in fields(self) if f.name in known}

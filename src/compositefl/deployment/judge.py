@@ -1,7 +1,7 @@
 """Stationarity and accuracy of a model, computed in the network as the simulation computes it."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -17,6 +17,14 @@ from compositefl.engine.stationarity import METRICS
 from compositefl.solve.options import residual_gamma
 
 
+class Measured(NamedTuple):
+    """What a round is worth."""
+
+    metrics: dict[str, float]  # NaN where nobody answered
+    sites: list[str]  # that they come from
+    finite: bool  # no site had NaN or infinity
+
+
 class Judge:
     """Asks the sites for loss and full gradient at the model, and for right answers.
 
@@ -27,25 +35,24 @@ class Judge:
     def __init__(self, plan: Plan, calls: SiteCalls, weights: Callable[[list[str]], list[float]]):
         self.plan, self.calls, self.weights = plan, calls, weights
 
-    def measure(
-        self, t: int, server: ServerState, sites: list[str]
-    ) -> tuple[dict[str, float], int]:
-        """(metrics, number of sites that they come from); NaN where nobody answered."""
+    def measure(self, t: int, server: ServerState, sites: list[str]) -> Measured:
+        """Metrics of the model in round t, from those of `sites` that answer."""
         plan = self.plan
         with plan.precision():
             x = jax.device_get(compute.model(plan.algorithm, server))
             own = jax.device_get(compute.normal_map_point(plan.algorithm, server))
-        got = self._gradients(t, x, sites, accuracy=True)
+        not_finite: list[str] = []
+        got = self._gradients(t, x, sites, not_finite, accuracy=True)
         if not got:
-            return {name: float("nan") for name in METRICS[:-1]}, 0
+            return Measured(dict.fromkeys(METRICS[:-1], float("nan")), [], not not_finite)
         phi = plan.algorithm.regularizer
-        gamma = plan.dtype.type(plan.federation.eval_gamma or residual_gamma([plan.algorithm]))
+        gamma = plan.dtype.type(plan.federation.eval_gamma or residual_gamma([plan.method]))
         loss, gradient = self._mean(got)
         whole, gradient_z = True, None
         if own is None:
             with plan.precision():
                 x_z = jax.device_get(compute.prox_point(phi, gamma, x, gradient))
-            again = self._gradients(t, x_z, list(got), accuracy=False)
+            again = self._gradients(t, x_z, list(got), [], accuracy=False)
             whole = again.keys() == got.keys()
             gradient_z = self._mean(again)[1] if whole else gradient
         with plan.precision():
@@ -58,12 +65,15 @@ class Judge:
         if tests:
             right = sum(answer.number("right", float) for answer in got.values())
             measured["accuracy"] = right / tests
-        return {name: float(measured[name]) for name in METRICS if name in measured}, len(got)
+        metrics = {name: float(measured[name]) for name in METRICS if name in measured}
+        return Measured(metrics, list(got), not not_finite)
 
-    def _gradients(self, t: int, x: Vector, sites: list[str], accuracy: bool) -> dict[str, Reply]:
-        like = Vector(self.plan.shapes.params)
+    def _gradients(
+        self, t: int, x: Vector, sites: list[str], not_finite: list[str], accuracy: bool
+    ) -> dict[str, Reply]:
+        like, arrays = Vector(self.plan.shapes.params), pack("x", x)
         return self.calls.ask(
-            t, sites, "evaluate", pack("x", x), "gradient", like, accuracy=accuracy
+            t, sites, "evaluate", arrays, "gradient", like, not_finite, accuracy=accuracy
         )
 
     def _mean(self, got: dict[str, Reply]) -> tuple[Any, Vector]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from compositefl.algorithms.base import automatic
 from compositefl.core.errors import CompositeFLError, require_integer, require_positive
 from compositefl.core.files import in_turn, private_folder, read_sealed, write_sealed
 from compositefl.deployment.federation import Federation
@@ -19,7 +20,12 @@ from compositefl.deployment.privacy import epsilon_of
 
 FOLDER = ".ledger"  # beside the runs, whose names do not begin with a dot
 REMEDY = "restore it from a backup; without it this site does not know what it has given"
-IN_WORDS = {"uploads": "uploads", "openings": "full gradients", "evaluations": "evaluations"}
+IN_WORDS = {
+    "uploads": "uploads",
+    "openings": "full gradients",
+    "evaluations": "evaluations",
+    "curvatures": "curvatures",
+}
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,7 @@ class Ledger:
         """Write down that this run has been given `number` answers of a kind."""
         account = self._read()
         mine = account["runs"].setdefault(self.run, dict.fromkeys(IN_WORDS, 0))
-        if number > mine[kind]:
+        if number > mine.get(kind, 0):
             mine[kind] = number
             write_sealed(self.path, json.dumps(account).encode())
 
@@ -140,9 +146,16 @@ def _budget(federation: Federation) -> dict[str, int]:
     """Answers of each kind in one run.
 
     A round is answered once. Without noise a few may be asked again with another message, as after
-    a fault; with noise each answer costs, and there are as many as rounds.
+    a fault; with noise each answer costs, and there are as many as rounds. Where numbers set
+    themselves the server may look at the objective after every round.
     """
     rounds, every = federation.rounds, federation.every
+    steered = federation.glm is None and bool(automatic(federation.make_algorithm()))
     spare = 0 if federation.privacy is not None else max(10, rounds // 10)
-    due = 2 * (rounds // every + 2 + spare) if every else 0  # at the model and at the normal map's
-    return {"uploads": rounds + spare, "openings": rounds + spare, "evaluations": due}
+    looks = rounds // every + 2 + spare + steered * (rounds + 2) if every else 0
+    return {
+        "uploads": rounds + spare,
+        "openings": rounds + spare,
+        "evaluations": 2 * looks,  # at the model and at the normal map's point
+        "curvatures": steered * (1 + spare),
+    }

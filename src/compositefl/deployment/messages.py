@@ -125,10 +125,19 @@ class NotFinite(CompositeFLError):
 
 
 def call_digest(
-    federation: str, run: str, method: str, t: int, arrays: Mapping[str, np.ndarray]
+    federation: str,
+    run: str,
+    method: str,
+    t: int,
+    arrays: Mapping[str, np.ndarray],
+    numbers: Any = None,
 ) -> str:
-    """Identifies a call by all that the answer depends on."""
-    return _digest([federation, run, method, t], arrays)
+    """Identifies a call by all that the answer depends on.
+
+    numbers: of the method, where they set themselves.
+    """
+    more = [] if numbers is None else [numbers]
+    return _digest([federation, run, method, t, *more], arrays)
 
 
 def answer_digest(call: str, values: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:

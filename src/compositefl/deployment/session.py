@@ -61,7 +61,8 @@ class SiteSession:
 
     def call(self, method: str, t: int, message: Message) -> str:
         """The digest of a call."""
-        return call_digest(self.hash, self.run, method, t, message.arrays)
+        numbers = message.values.get("numbers")
+        return call_digest(self.hash, self.run, method, t, message.arrays, numbers)
 
     def reply(self, t: int, call: str, about: dict[str, Any], arrays: dict[str, Any]) -> bytes:
         """An answer, bound to the call with this digest."""

@@ -5,6 +5,9 @@ one. The server's next message says which round of this site it accepted last. I
 pending one, a rename makes it the committed one; if it is the committed one, the pending state does
 not count and the next round replaces it. Anything else means that the states of this site and of
 the server do not belong together, and is refused.
+
+Where numbers set themselves a run may go back. The server then names up to two earlier rounds whose
+states are set aside, and one of these may be the one that counts.
 """
 
 import os
@@ -84,13 +87,17 @@ class Store:
         with in_turn(private_folder(self.folder) / "lock"):
             yield
 
-    def settle(self, accepted: int, round_: int) -> None:
+    def settle(self, accepted: int, round_: int, keep: frozenset[int] | None = None) -> None:
         """Commit or roll back, given the last accepted round; a call of round `round_` follows.
 
         Of two files one may be damaged: the other is used where it is the one that counts.
+        keep: rounds that the run may go back to; None where it never does.
         """
         if round_ < self.newest:
             raise CompositeFLError(f"a call of round {round_} came after one of {self.newest}")
+        if keep is not None and not self.stateless:
+            self._set_aside(keep)
+            self._go_back(accepted)
         pending, broken_pending = self._try("pending")
         committed, broken = self._try("committed")
         at = None if committed is None else committed.round
@@ -112,6 +119,34 @@ class Store:
                 "run"
             )
         self.newest = round_
+
+    def _set_aside(self, keep: frozenset[int]) -> None:
+        """Copy the states of these rounds to files of their own, and drop other such files."""
+        for path in (self.folder / "committed", self.folder / "pending"):
+            entry = self._read(path)
+            if entry is not None and entry.round in keep:
+                aside = self._aside(entry.round)
+                if not aside.exists():
+                    write_sealed(aside, read_sealed(path, REMEDY))
+        wanted = {self._aside(t) for t in keep}
+        for path in self.folder.glob("kept-*"):
+            if path not in wanted:
+                path.unlink()
+
+    def _go_back(self, accepted: int) -> None:
+        """Make a state that was set aside, or the initial one, the committed one."""
+        pending = self.pending
+        if accepted in (self.committed.round, None if pending is None else pending.round):
+            return
+        path = self.folder / "committed"
+        if accepted == BEFORE_FIRST:
+            path.unlink()
+            sync_folder(self.folder)
+        elif self._aside(accepted).exists():
+            write_sealed(path, read_sealed(self._aside(accepted), REMEDY))
+
+    def _aside(self, round_: int) -> Path:
+        return self.folder / f"kept-{round_}"
 
     def keep(self, entry: Entry) -> None:
         """Write the pending state; on an error, such as a full disk, nothing has changed."""

@@ -11,11 +11,11 @@ from compositefl.core.vector import Vector
 from compositefl.deployment.compute import Plan, SiteEngine, make_site_engine
 from compositefl.deployment.entries import MEBIBYTE
 from compositefl.deployment.federation import Federation
-from compositefl.deployment.glm_site import GLMSession
 from compositefl.deployment.messages import SLACK, Message, decode, encode, pack, unpack, value
 from compositefl.deployment.privacy import Gaussian
 from compositefl.deployment.session import SiteSession
 from compositefl.deployment.site import Site
+from compositefl.deployment.steered import numbers_of, rounds_to_keep
 from compositefl.deployment.store import BEFORE_FIRST, Entry, Store
 from compositefl.deployment.transport import PrivateError
 from compositefl.deployment.trust import check_name
@@ -51,7 +51,7 @@ class Worker:
         federation = self.site.admit(value(message, "federation", str))
         session = self._session
         if session is None or (session.hash, session.run) != (federation.hash, run):
-            kind: type[SiteSession] = Session if federation.glm is None else GLMSession
+            kind = _session_class(federation)
             session = self._session = kind(self.site, federation, run, self.folder)
         return encode(
             {
@@ -62,6 +62,14 @@ class Worker:
                 "tests": session.test_size,
             }
         )
+
+
+def _session_class(federation: Federation) -> type[SiteSession]:
+    if federation.glm is None:
+        return Session
+    from compositefl.deployment.glm_site import GLMSession  # loads what others do not need
+
+    return GLMSession
 
 
 class Session(SiteSession):
@@ -81,6 +89,8 @@ class Session(SiteSession):
                 "leave out [test]"
             )
         self.answers = {"open": self.open, "round": self.round, "evaluate": self.evaluate}
+        if self.plan.automatic:
+            self.answers["curvature"] = self.curvature
         shapes = self.plan.shapes
         self.store = Store(folder / run / self.hash[:16], self.plan.client, shapes.upload)
         self.noise = None if federation.privacy is None else Gaussian(federation.privacy)
@@ -93,9 +103,19 @@ class Session(SiteSession):
         except CompositeFLError as error:  # its text may speak of the data
             raise PrivateError(str(error), "its data do not fit the model") from error
 
+    def curvature(self, message: Message) -> bytes:
+        """The largest curvature of this site's loss at the start, where numbers set themselves."""
+        t = self.round_of(message, last=0)
+        with self.ledger.locked():
+            number = self.ledger.check("curvatures")
+            about = {"curvature": self.engine.curvature()}
+            self.ledger.record("curvatures", number)
+        return self.reply(t, self.call("curvature", t, message), about, {})
+
     def open(self, message: Message) -> bytes:
         """The full gradient at the round's anchor: an exchange that few methods need."""
         t = self.round_of(message)
+        self._take_numbers(message)
         if "mean_full_gradient" not in self.plan.algorithm.needs:
             raise CompositeFLError("this method has no opening exchange")
         content = unpack("message", message.arrays, self.plan.shapes.message, finite=True)
@@ -108,6 +128,7 @@ class Session(SiteSession):
     def round(self, message: Message) -> bytes:
         """One round from the committed state. The same call again gets the same answer."""
         t = self.round_of(message)
+        self._take_numbers(message)
         shapes = self.plan.shapes
         content = unpack("message", message.arrays, shapes.message, finite=True)
         mean = None
@@ -115,7 +136,7 @@ class Session(SiteSession):
             mean = unpack("mean", message.arrays, self._vector(), finite=True)
         digest = self.call("round", t, message)
         with self.store.locked(), self.ledger.locked():
-            self.store.settle(self._accepted(message), t)
+            self._settle(message, t)
             entry = self.store.pending
             if entry is None or (entry.round, entry.digest) != (t, digest):
                 entry = self._work(t, digest, content, mean, self.ledger.check("uploads"))
@@ -133,7 +154,7 @@ class Session(SiteSession):
         t = self.round_of(message, last=self.rounds)
         x = unpack("x", message.arrays, self._vector(), finite=True).tree
         with self.store.locked():
-            self.store.settle(self._accepted(message), t)
+            self._settle(message, t)
         with self.ledger.locked():
             number = self.ledger.check("evaluations")
             loss, gradient = self.engine.loss_and_gradient(x)
@@ -151,6 +172,15 @@ class Session(SiteSession):
             upload = self.noise(upload)
             state = self.engine.state_after(content, committed.state, upload)
         return Entry(t, digest, steps, number, upload, state)
+
+    def _take_numbers(self, message: Message) -> None:
+        """The numbers of this round, where they set themselves."""
+        if self.plan.automatic:
+            self.plan.use(self.plan.method.at(numbers_of(message)))
+
+    def _settle(self, message: Message, t: int) -> None:
+        keep = rounds_to_keep(message, self.name) if self.plan.automatic else None
+        self.store.settle(self._accepted(message), t, keep)
 
     def _accepted(self, message: Message) -> int:
         """The round of this site's last upload that the server accepted."""

@@ -186,8 +186,18 @@ class Pilot:
         duel = replace(seen, champion=seen._level(), move=move, challenger=challenger, floor=floor)
         return duel._enter("duel", round_), Order(keep="champion", back="mark", changed=True)
 
+    def begin_anew(self, round_: int) -> tuple["Pilot", Order]:
+        """Forget psi, which is about other clients from now on; a duel ends without a winner."""
+        back = self.phase == "duel"
+        order = Order(back="champion", same="champion", changed=True) if back else Order()
+        over = replace(self, challenger=None, failures=0, good=None, floor=False)
+        over = replace(over, first=math.nan, mark=math.inf)
+        return over._enter("run", round_), order
+
     def end(self, round_: int, psi: float) -> tuple["Pilot", Order]:
         """After the last round: go to the best state that is there, with the champion's numbers."""
+        if math.isnan(self.first):  # nothing to compare with
+            return self, Order()
         kept = {"mark": self.mark}
         if self.phase == "duel":
             kept["champion"] = self.champion

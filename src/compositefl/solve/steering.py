@@ -64,6 +64,13 @@ class Steering:
             orders.append(order)
         return self._carry_out(orders, before)
 
+    def begin_anew(self) -> bool:
+        """Other clients count from now on; returns whether a model has changed."""
+        before = [pilot.knobs for pilot in self.pilots]
+        begun = [pilot.begin_anew(self.simulation.round) for pilot in self.pilots]
+        self.pilots = [pilot for pilot, _ in begun]
+        return self._carry_out([order for _, order in begun], before)
+
     def _same(self, run: int) -> Any:
         method = self.methods[run]
         return lambda a, b: repr(method.at(a)) == repr(method.at(b))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from compositefl.data import partition
     from compositefl.engine import metrics
     from compositefl.export.compression import compress
-    from compositefl.problem import Problem, Stacked
+    from compositefl.problem import OnDemand, Problem, Stacked
     from compositefl.regularizers import *
     from compositefl.report.tracking import track
     from compositefl.solve._minimize import minimize
@@ -73,6 +73,7 @@ __all__ = [
     "NonNegative",
     "NormSGD",
     "NuclearNorm",
+    "OnDemand",
     "Problem",
     "ProxNewton",
     "ProxSGD",
@@ -125,6 +126,7 @@ MODULES = {
 PLACES = {  # of names that are neither modules nor in FAMILIES
     "CompositeFLError": "core.errors",
     "ConvergenceWarning": "core.errors",
+    "OnDemand": "problem",
     "Problem": "problem",
     "Result": "solve.result",
     "Stacked": "problem",

@@ -23,13 +23,13 @@ def stacked_problem(clients):
     return cfl.Problem(squared_loss, np.zeros(FEATURES, np.float32), batch)
 
 
-def simulate(clients, problem=None, **options):
+def simulate(clients, problem=None, kind=Simulation, **options):
     algorithm = replace(
         cfl.FedNMap(gamma=1.0, local_steps=3, local_lr=0.1), regularizer=cfl.L1(0.01)
     )
     options = dict(seed=0, batch_size=2, count=DRAWN, dtype="float32") | options
     problem = problem or stacked_problem(clients)
-    return Simulation(problem, [algorithm], [0], weights=np.ones(clients), **options)
+    return kind(problem, [algorithm], [0], weights=np.ones(clients), **options)
 
 
 def compiled(clients):

@@ -13,7 +13,7 @@ LARGEST_SEED = 2**32 - 1
 OTHER_NAMES = {"extra": "--set"}  # of fields whose option has another name
 # They say where a run goes, not what it is.
 PROCESSES = ("coordinator", "processes", "process")
-NOT_REPEATED = ("checkpoint", "resume", "quiet", "devices", "client_block", *PROCESSES)
+NOT_REPEATED = ("checkpoint", "resume", "quiet", "states", "devices", "client_block", *PROCESSES)
 
 # Hyper-parameters with an option of their own; any other is reached by --set.
 COMMON = ("gamma", "local_steps", "local_lr", "server_lr", "lr", "composite")

@@ -8,7 +8,7 @@ import numpy as np
 
 from compositefl.core.trees import floats_to
 from compositefl.core.types import Batch, DType
-from compositefl.problem import Problem, RowClients, Stacked
+from compositefl.problem import OnDemand, Problem, RowClients, Stacked
 
 ALIGNMENT = 64  # bytes: JAX takes over memory that begins at a multiple of it
 PIECE = 2**16  # samples copied at once
@@ -18,7 +18,11 @@ def gather(
     problem: Problem, clients: Sequence[int] | np.ndarray, length: int, dtype: DType
 ) -> Batch:
     """The samples of some clients one after the other, zero-padded to `length` rows."""
-    leaves, structure = jax.tree.flatten(problem.clients[clients[0] if len(clients) else 0])
+    if isinstance(problem.clients, OnDemand):
+        first = problem.clients.like
+    else:
+        first = problem.clients[clients[0] if len(clients) else 0]
+    leaves, structure = jax.tree.flatten(first)
     out = []
     for leaf in map(np.asarray, leaves):
         kind = dtype if np.issubdtype(leaf.dtype, np.floating) else leaf.dtype
@@ -26,9 +30,9 @@ def gather(
     if isinstance(problem.clients, RowClients):
         rows = problem.clients.rows(np.asarray(clients, int))
         for target, leaf in zip(out, jax.tree.leaves(problem.clients.data), strict=True):
-            for first in range(0, len(rows), PIECE):  # a copy of all at once would be a second one
-                some = rows[first : first + PIECE]
-                target[first : first + len(some)] = leaf[some]
+            for at in range(0, len(rows), PIECE):  # a copy of all at once would be a second one
+                some = rows[at : at + PIECE]
+                target[at : at + len(some)] = leaf[some]
         return jax.tree.unflatten(structure, out)
     at = 0
     for client in clients:

@@ -13,7 +13,7 @@ from compositefl.core.arrays import as_arrays
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.types import Batch, Loss, Params
 from compositefl.models.layers import Network
-from compositefl.problem import Problem, checked_clients, pieces
+from compositefl.problem import OnDemand, Problem, checked_clients, pieces
 
 
 def squared(outputs: jax.Array, y: jax.Array) -> jax.Array:
@@ -76,6 +76,8 @@ class Model:
             options = {"coupled_batch": 32} | options
 
         clients = checked_clients(clients)
+        if isinstance(clients, OnDemand):
+            clients = clients.with_check(self._check_labels)
         test = None if test is None else as_arrays(test, "the test set")
         for name, batch in pieces(clients):
             self._check_labels(name, batch)

@@ -1,6 +1,6 @@
 """A federated problem: the clients' data, a loss and a start. It knows neither phi nor rounds."""
 
-from compositefl.problem.clients import RowClients, Stacked, checked_clients, pieces
+from compositefl.problem.clients import OnDemand, RowClients, Stacked, checked_clients, pieces
 from compositefl.problem.federated import DataIdentity, Problem
 from compositefl.problem.losses import Coupled, External
 
@@ -8,6 +8,7 @@ __all__ = [
     "Coupled",
     "DataIdentity",
     "External",
+    "OnDemand",
     "Problem",
     "RowClients",
     "Stacked",

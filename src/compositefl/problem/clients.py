@@ -1,6 +1,7 @@
-"""Clients' batches, as a list or as rows of one batch, checked before anything is computed."""
+"""Clients' batches, as a list, as rows of one batch or on demand, checked before they are used."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -70,6 +71,11 @@ class Stacked(Sequence[Batch]):
             self.offsets[:-1][clients] - (ends - sizes), sizes
         )
 
+    def only(self, who: np.ndarray) -> "Stacked":
+        """Some of the clients."""
+        rows = self.rows(who)
+        return Stacked(jax.tree.map(lambda a: a[rows], self.data), sizes=self.sizes[who])
+
     def sample(self, most: int) -> "Stacked":
         """At most `most` samples of each client, a fixed random subset in their order."""
         client = np.repeat(np.arange(len(self)), self.sizes)
@@ -81,10 +87,93 @@ class Stacked(Sequence[Batch]):
         )
 
 
+class OnDemand(Sequence[Batch]):
+    """Clients whose samples are read or made when they are wanted: `client(i)` is client i's batch.
+
+    client: a function of the client's number that gives the same batch whenever it is asked. A
+        round asks it for its participants alone; an evaluation asks it for every client, or for
+        those of `Problem(..., eval_clients=...)`. All batches have the structure, the types and the
+        shapes of client 0's, but for the number of samples.
+    sizes: the number of samples of each client, known beforehand.
+
+    What comes is checked when it comes, since nobody looks at all of them before.
+    """
+
+    def __init__(self, client: Callable[[int], Batch], sizes: Any):
+        if not callable(client):
+            raise CompositeFLError(f"client={client!r} must be a function of a client's number")
+        self.client = client
+        self.sizes = np.asarray(sizes)
+        if self.sizes.ndim != 1 or not self.sizes.size or self.sizes.dtype.kind not in "iu":
+            raise CompositeFLError("sizes must be a list of whole numbers, one per client")
+        if not np.all(self.sizes > 0):
+            raise CompositeFLError(f"client {int(np.argmin(self.sizes))} has no samples")
+        self.checks: tuple[Callable[[str, Batch], None], ...] = ()
+        # What all batches must look like: an array without samples for each of theirs.
+        self.like = jax.tree.map(lambda a: np.asarray(a)[:0], as_arrays(client(0), "client 0"))
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, client: Any) -> Any:
+        if isinstance(client, slice):
+            return [self[i] for i in range(*client.indices(len(self)))]
+        if not -len(self) <= client < len(self):
+            raise IndexError(client)
+        number = int(client) % len(self)
+        who = f"client {number}"
+        batch = jax.tree.map(np.asarray, as_arrays(self.client(number), who))
+        size = _check_client(number, batch, self.like)
+        if size != self.sizes[number]:
+            raise CompositeFLError(f"{who} has {size} samples, and sizes says {self.sizes[number]}")
+        for leaf, model in zip(jax.tree.leaves(batch), jax.tree.leaves(self.like), strict=True):
+            if leaf.dtype != model.dtype:
+                raise CompositeFLError(f"{who} has data of type {leaf.dtype}, not {model.dtype}")
+        for check in self.checks:
+            check(who, batch)
+        return batch
+
+    def with_check(self, check: Callable[[str, Batch], None]) -> "OnDemand":
+        """The same clients; `check` looks at each batch that comes, with its name for errors."""
+        other = copy.copy(self)
+        other.checks = (*self.checks, check)
+        return other
+
+    def only(self, who: np.ndarray) -> "OnDemand":
+        """Some of the clients."""
+        other = copy.copy(self)
+        other.client, other.sizes = (lambda i: self.client(int(who[i]))), self.sizes[who]
+        return other
+
+    def sample(self, most: int) -> "OnDemand":
+        """At most `most` samples of each client, a fixed random subset in their order."""
+        other = copy.copy(self)
+        other.sizes = np.minimum(self.sizes, most)
+
+        def some(i: int) -> Batch:
+            rows = np.sort(np.random.default_rng([0, i]).permutation(self.sizes[i])[:most])
+            return jax.tree.map(lambda a: np.asarray(a)[rows], self.client(i))
+
+        other.client = some
+        return other
+
+
+def tried(clients: Sequence[Batch]) -> list[int]:
+    """The clients that stand for all where not all can be looked at: first, middle and last."""
+    return sorted({0, len(clients) // 2, len(clients) - 1})
+
+
 def pieces(clients: Sequence[Batch]) -> Iterator[tuple[str, Batch]]:
-    """All samples in as few batches as there are, each with a name for errors."""
+    """All samples in as few batches as there are, each with a name for errors.
+
+    Of clients on demand some: the others are checked when they come.
+    """
     if isinstance(clients, RowClients):
         yield "some client", clients.data
+        return
+    if isinstance(clients, OnDemand):
+        for i in tried(clients):
+            yield f"client {i}", clients[i]
         return
     for i, client in enumerate(clients):
         yield f"client {i}", client
@@ -120,6 +209,10 @@ def checked_sizes(clients: Sequence[Batch]) -> np.ndarray:
         if not np.all(clients.sizes > 0):
             raise CompositeFLError(f"client {int(np.argmin(clients.sizes))} has no samples")
         return np.asarray(clients.sizes)
+    if isinstance(clients, OnDemand):
+        for i in tried(clients):
+            clients[i]  # is checked
+        return clients.sizes
     first = clients[0]
     return np.array([_check_client(i, c, first) for i, c in enumerate(clients)])
 

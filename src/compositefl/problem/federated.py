@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from compositefl.core.arrays import as_arrays
-from compositefl.core.errors import CompositeFLError, require_integer
+from compositefl.core.errors import CompositeFLError, require_integer, wrong_value
 from compositefl.core.types import Batch, DType, Loss, Params
-from compositefl.problem.clients import Stacked, checked_clients, checked_sizes
+from compositefl.problem.clients import OnDemand, Stacked, checked_clients, checked_sizes
 from compositefl.problem.losses import Coupled, External
 from compositefl.problem.mean_loss import require_mean
 
@@ -30,7 +30,8 @@ class Problem:
     params: any pytree of arrays, the starting point.
     clients: a sequence of batches, pytrees whose leading axis is the samples; clients may hold
         different numbers of samples. What `compositefl.data.partition` returns is such a sequence;
-        `Stacked(batch, offsets)` is one for clients that lie one after the other in one batch.
+        `Stacked(batch, offsets)` is one for clients that lie one after the other in one batch,
+        `OnDemand(client, sizes)` one for clients that are read or made when they are wanted.
     test, accuracy: optional test batch and accuracy(params, batch) -> scalar mean over the batch.
     coupled_batch: for a loss that is no mean over samples, because the samples of a batch depend
         on each other (batch normalisation). f_i is then the mean of `loss` over the batches of
@@ -38,6 +39,8 @@ class Problem:
         may overlap the one before. Minibatches of that size estimate it. So is accuracy.
     eval_samples: the history is computed from this many samples of each client, a fixed random
         subset, where all would take too long. None: all.
+    eval_clients: likewise from this many clients, a fixed random subset, whose f is then that of
+        the history. None: all.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Problem:
         accuracy: Callable[[Any, Any], Any] | None = None,
         coupled_batch: int | None = None,
         eval_samples: int | None = None,
+        eval_clients: int | None = None,
     ):
         self.loss = loss
         self.params = jax.tree.map(np.asarray, params)
@@ -71,6 +75,11 @@ class Problem:
         if eval_samples is not None:
             require_integer(eval_samples=eval_samples)
         self.eval_samples = eval_samples
+        if eval_clients is not None:
+            require_integer(eval_clients=eval_clients)
+            if eval_clients > len(self.sizes):
+                raise wrong_value("eval_clients", eval_clients, f"in 1..{len(self.sizes)}")
+        self.eval_clients = eval_clients
 
     def __repr__(self) -> str:
         shapes = jax.tree.map(lambda a: tuple(a.shape), self.params)
@@ -104,19 +113,41 @@ class Problem:
         other._check_params()
         return other
 
+    @property
+    def evaluated_clients(self) -> np.ndarray:
+        """The clients that the history is computed from."""
+        everyone = np.arange(len(self.sizes))
+        if self.eval_clients is None:
+            return everyone
+        return np.sort(np.random.default_rng(0).permutation(everyone)[: self.eval_clients])
+
     def for_evaluation(self) -> "Problem":
-        """The problem whose f the history shows: with at most `eval_samples` of each client."""
-        if self.eval_samples is None:
-            return self
+        """The problem whose f the history shows: `eval_clients` with `eval_samples` each."""
+        problem = self
+        if self.eval_clients is not None:
+            problem = self._only(self.evaluated_clients)
+        return problem if self.eval_samples is None else problem._thinned(self.eval_samples)
+
+    def _only(self, who: np.ndarray) -> "Problem":
+        """The problem of some of the clients."""
+        other, clients = copy.copy(self), self.clients
+        other.data, other.sizes, other.eval_clients = DataIdentity(), self.sizes[who], None
+        if isinstance(clients, (Stacked, OnDemand)):
+            other.clients = clients.only(who)
+        else:
+            other.clients = [clients[i] for i in who]
+        return other
+
+    def _thinned(self, most: int) -> "Problem":
+        """The problem with at most `most` samples of each client."""
         other, rng = copy.copy(self), np.random.default_rng(0)
-        other.data = DataIdentity()
-        other.sizes = np.minimum(self.sizes, self.eval_samples)
-        if isinstance(self.clients, Stacked):
-            other.clients = self.clients.sample(self.eval_samples)
+        other.data, other.sizes = DataIdentity(), np.minimum(self.sizes, most)
+        if isinstance(self.clients, (Stacked, OnDemand)):
+            other.clients = self.clients.sample(most)
             return other
         other.clients = []
         for client, size in zip(self.clients, self.sizes, strict=True):
-            rows = np.sort(rng.permutation(size)[: self.eval_samples])
+            rows = np.sort(rng.permutation(size)[:most])
             other.clients.append(jax.tree.map(lambda a, rows=rows: np.asarray(a)[rows], client))
         return other
 

@@ -67,8 +67,22 @@ def mean_over_clients(loss: Coupled, x: Params, placed: Placed) -> Any:
     zero = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(part, 0))
     add = lambda i, total: jax.tree.map(jnp.add, total, part(begin + i))  # noqa: E731
     total = lax.psum(lax.fori_loop(0, count, add, zero), AXIS)
-    weight = placed.everything if placed.shared else lax.psum(jnp.sum(info.weight), AXIS)
+    weight = placed.everything
+    if weight is None:
+        weight = lax.psum(jnp.sum(info.weight), AXIS)
     return jax.tree.map(lambda a: a / weight.astype(a.dtype), total)
+
+
+def objective(loss: Loss, placed: Placed, x: Params) -> Any:
+    """f and its gradient at x, from the clients of all devices."""
+    if isinstance(loss, Coupled):
+        return mean_over_clients(loss, x, placed)
+    return sum_over_samples(
+        lambda batch, weight: jax.value_and_grad(weighted_loss, argnums=1)(loss, x, batch, weight),
+        placed.samples,
+        placed.sample_weight,
+        shared=placed.shared,
+    )
 
 
 def mean_accuracy(accuracy: Callable[[Any, Any], Any], x: Params, test: Batch) -> jax.Array:
@@ -90,17 +104,7 @@ def _evaluate(
     models: Any,
     normal_map_points: Any,
 ) -> dict[str, jax.Array]:
-    def value_and_gradient(x: Params) -> Any:
-        if isinstance(loss, Coupled):
-            return mean_over_clients(loss, x, placed)
-        return sum_over_samples(
-            lambda batch, weight: jax.value_and_grad(weighted_loss, argnums=1)(
-                loss, x, batch, weight
-            ),
-            placed.samples,
-            placed.sample_weight,
-            shared=placed.shared,
-        )
+    value_and_gradient = partial(objective, loss, placed)
 
     def one(run: tuple[Regularizer, Vector, Any]) -> dict[str, jax.Array]:
         phi, x, own = run
@@ -139,3 +143,56 @@ def evaluate(
         out_specs=P(),
         check_vma=False,
     )(placed, test, gamma, regularizers, models, normal_map_points)
+
+
+@partial(jax.jit, static_argnames=("loss", "mesh"))
+def part_of_objective(loss: Loss, mesh: Any, placed: Placed, models: Any) -> Any:
+    """What some clients, brought to the devices, add to f and its gradient; a model per run."""
+    each = lambda placed, models: lax.map(lambda x: objective(loss, placed, x.tree), models)  # noqa: E731
+    return jax.shard_map(
+        each,
+        mesh=mesh,
+        in_specs=(specs(placed, brought=True), P()),
+        out_specs=P(),
+        check_vma=False,
+    )(placed, models)
+
+
+@jax.jit
+def prox_points(gamma: Number, regularizers: Regularizer, models: Any, gradients: Any) -> Any:
+    """The points where the normal map is measured, for methods without one of their own."""
+    at = lambda phi, x, gradient: prox_point(phi, gamma, x, Vector(gradient))  # noqa: E731
+    return jax.vmap(at)(regularizers, models, gradients)
+
+
+@partial(jax.jit, static_argnames=("accuracy", "mesh"))
+def measure(
+    accuracy: Callable[[Any, Any], Any] | None,
+    mesh: Any,
+    test: Batch,
+    gamma: Number,
+    regularizers: Regularizer,
+    models: Any,
+    normal_map_points: Any,
+    values: Any,
+    gradients: Any,
+    gradients_z: Any,
+) -> dict[str, jax.Array]:
+    """The metrics of `evaluate`, from f and its gradient that somebody has added up."""
+
+    def one(test: Batch, run: Any) -> dict[str, jax.Array]:
+        phi, x, own, value, gradient, gradient_z = run
+        gradient_z = None if gradient_z is None else Vector(gradient_z)
+        row = stationarity(phi, gamma, x, value, Vector(gradient), own, gradient_z)
+        if accuracy is not None:
+            row["accuracy"] = mean_accuracy(accuracy, x.tree, test)
+        return row
+
+    runs = regularizers, models, normal_map_points, values, gradients, gradients_z
+    return jax.shard_map(
+        lambda test, runs: lax.map(partial(one, test), runs),
+        mesh=mesh,
+        in_specs=(P(AXIS), P()),
+        out_specs=P(),
+        check_vma=False,
+    )(test, runs)

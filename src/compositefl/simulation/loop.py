@@ -35,10 +35,11 @@ from compositefl.engine.eager import (
 from compositefl.engine.samples import gather
 from compositefl.engine.sampling import Stream, participants, round_key, trial_key
 from compositefl.engine.stationarity import prox_point, stationarity
-from compositefl.problem import Problem
+from compositefl.problem import OnDemand, Problem
 from compositefl.simulation.participation import draw_faults
 from compositefl.simulation.program import RELIABLE, ClientSampling, Conditions, RunState, Work
 from compositefl.simulation.rounds import initial_state, is_finite
+from compositefl.simulation.states import SelfContained
 
 SIDE_BY_SIDE = 2**22  # parameters of all clients worked on at the same time
 
@@ -48,7 +49,23 @@ def same_steps(algorithm: Algorithm, steps: list[int]) -> bool:
     return algorithm.takes_steps and not algorithm.stops_early and len(set(steps)) == 1
 
 
-class LoopSimulation:
+class Samples(Sequence[Any]):
+    """The samples of each client, in the types of a run, when they are asked for."""
+
+    def __init__(self, problem: Problem, dtype: DType):
+        self.problem, self.dtype = problem, dtype
+
+    def __len__(self) -> int:
+        return len(self.problem.sizes)
+
+    def __getitem__(self, client: Any) -> Any:
+        if isinstance(client, slice):
+            return [self[i] for i in range(*client.indices(len(self)))]
+        size = int(self.problem.sizes[client])  # an IndexError ends a loop over them
+        return gather(self.problem, [client], size, self.dtype)
+
+
+class LoopSimulation(SelfContained):
     """A `Simulation` whose runs and clients work one after the other."""
 
     def __init__(
@@ -76,6 +93,7 @@ class LoopSimulation:
         self.samples = self._samples(problem)
         evaluated = problem.for_evaluation()
         self.evaluated = self.samples if evaluated is problem else self._samples(evaluated)
+        self.evaluated_weights = self.weights[problem.evaluated_clients]
         self.test = jax.tree.map(partial(floats_to, self.dtype), problem.test)
         self.together = self._block(problem)
         self.keys = [trial_key(np.uint32(seed), np.int32(trial)) for trial in trials]
@@ -278,13 +296,14 @@ class LoopSimulation:
     def _objective(self, x: Vector) -> tuple[Any, Vector]:
         """f(x) and its gradient."""
         mean = WeightedMean()
-        for weight, samples in zip(self.weights, self.evaluated, strict=True):
+        for weight, samples in zip(self.evaluated_weights, self.evaluated, strict=True):
             mean.add(weight, full_mean(self.loss, x.tree, samples))
         value, gradient = mean.value()
         return value, Vector(gradient)
 
-    def _samples(self, problem: Problem) -> list[Any]:
-        return [gather(problem, [i], int(size), self.dtype) for i, size in enumerate(problem.sizes)]
+    def _samples(self, problem: Problem) -> Sequence[Any]:
+        samples = Samples(problem, self.dtype)
+        return samples if isinstance(problem.clients, OnDemand) else list(samples)
 
     def _owned(self, a: Any) -> np.ndarray:
         return np.array(floats_to(self.dtype, a))

@@ -27,18 +27,19 @@ class Placed(NamedTuple):
     info: Any  # ClientInfo: one entry per row of the layout, or where shared per client
     sample_weight: Any  # weight of each sample in f; 0 for padding
     place_of: Any  # of each client: device * rows + row; on every device; None where shared
-    everything: Any = None  # the weight of all clients, where shared
+    everything: Any = None  # the weight of all clients; None: that of those who are placed
 
     @property
     def shared(self) -> bool:
         """Every device reads the samples of all clients."""
-        return self.everything is not None
+        return self.place_of is None
 
 
-def specs(placed: Placed) -> Placed:
-    """What shard_map is told of `placed`."""
+def specs(placed: Placed, brought: bool = False) -> Placed:
+    """What shard_map is told of `placed`; brought: the clients are dealt, whoever reads what."""
     split = PartitionSpec() if placed.shared else PartitionSpec(AXIS)
-    return Placed(split, split, split, PartitionSpec(), PartitionSpec())
+    clients = PartitionSpec(AXIS) if brought else split
+    return Placed(split, clients, split, PartitionSpec(), PartitionSpec())
 
 
 def share_memory(mesh: Mesh) -> bool:
@@ -165,6 +166,63 @@ def place_for_all(problem: Problem, mesh: Mesh, weights: np.ndarray, dtype: Any)
         None,
         replicated(mesh, np.asarray(weights.sum(), dtype)),
     )
+
+
+class Bringer:
+    """Brings some clients' samples from the host to the devices, to each its share of them.
+
+    length: samples that a device has room for; every time the same, so that nothing is compiled
+    anew. everything: the weight of all clients.
+    """
+
+    def __init__(self, problem: Problem, mesh: Mesh, share: int, weights: np.ndarray, dtype: DType):
+        self.problem, self.mesh, self.dtype, self.share = problem, mesh, dtype, share
+        self.weights = weights
+        self.everything = replicated(mesh, np.asarray(weights.sum(), dtype))
+        self.length = int(np.sort(problem.sizes)[-share:].sum())
+        self.sharding = NamedSharding(mesh, PartitionSpec(AXIS))
+
+    def clients(self, who: np.ndarray, times: np.ndarray, start: np.ndarray) -> Any:
+        """The table of clients `who`, whose samples begin at `start`; nobody has times 0."""
+        info = ClientInfo(
+            who.astype(np.int32),
+            start.astype(np.int32),
+            self.problem.sizes[who].astype(np.int32),
+            self.weights[who].astype(self.dtype) * times.astype(self.dtype),
+        )
+        return jax.device_put(info, self.sharding)
+
+    def __call__(self, who: np.ndarray, times: np.ndarray) -> Placed:
+        """Clients `who`, as many as there is room for, with their samples."""
+        devices, share = self.mesh.size, self.share
+        start, shards = np.zeros(len(who), int), []
+        sample_weight = np.zeros((devices, self.length), self.dtype)
+        for number, device in enumerate(self.mesh.devices.flat):
+            mine = np.arange(number * share, (number + 1) * share)
+            real = mine[times[mine] > 0]
+            if not len(real):
+                real = mine[:1]  # somebody's samples: what comes of them counts nothing
+            here, size = who[real], self.problem.sizes[who[real]]
+            # Entries of nobody read the samples of the first one there.
+            who[mine[times[mine] == 0]] = here[0]
+            start[real] = np.cumsum(size) - size
+            shards.append(
+                jax.device_put(gather(self.problem, here, self.length, self.dtype), device)
+            )
+            each = self.weights[here] * times[real] / (self.weights.sum() * size)
+            sample_weight[number, : size.sum()] = np.repeat(each, size)
+
+        def join(*parts: Any) -> jax.Array:
+            shape = (devices * self.length, *parts[0].shape[1:])
+            return jax.make_array_from_single_device_arrays(shape, self.sharding, list(parts))
+
+        return Placed(
+            jax.tree.map(join, *shards),
+            self.clients(who, times, start),
+            jax.device_put(sample_weight.reshape(-1), self.sharding),
+            (),
+            self.everything,
+        )
 
 
 def _everywhere(mesh: Mesh, array: np.ndarray) -> jax.Array:

@@ -34,6 +34,7 @@ class Program:
     equal: bool  # all clients hold the same number of samples
     batch_size: int | None
     block: int  # clients worked on at the same time, on one device
+    brought: bool = False  # the host has drawn the participants: there are no others here
 
     @property
     def share(self) -> int:

@@ -265,7 +265,7 @@ def _run_on_mesh(
     return jax.shard_map(
         partial(_run, program),
         mesh=program.mesh,
-        in_specs=(specs(placed), P(AXIS), P(), P(), P(), P(), rows, P(), P()),
+        in_specs=(specs(placed, program.brought), P(AXIS), P(), P(), P(), P(), rows, P(), P()),
         out_specs=(rows, P()),
         check_vma=False,
     )(placed, ranks, conditions, algorithms, trials, seed, state, start, stop)

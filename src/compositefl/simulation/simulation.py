@@ -46,13 +46,14 @@ from compositefl.simulation.program import (
     Work,
 )
 from compositefl.simulation.rounds import initial_state, run_rounds
+from compositefl.simulation.states import SelfContained
 from compositefl.simulation.working_set import WORKING_SET, even_block, working_numbers
 
 # Data on the devices, one copy of each, for the next simulation of the same data.
 PLACED: WeakKeyDictionary[DataIdentity, tuple[Any, Placed]] = WeakKeyDictionary()
 
 
-class Simulation:
+class Simulation(SelfContained):
     """Runs of several algorithms of one class, or of one with several trials, in lock-step.
 
     `algorithms` has one entry per run: the same class and regulariser, any numbers. Equal trials
@@ -108,23 +109,20 @@ class Simulation:
             *(None if c is None else self.dtype.type(c) for c in conditions)
         )
         self.placed = self._placed(weights)
-        self.evaluated = self.placed  # the data of the history
-        if problem.eval_samples is not None:
-            self.evaluated = self._place(problem.for_evaluation(), weights)
+        self.evaluated = self._evaluated(weights)  # the data of the history
         self.test = self._test()
 
         # Runs that together exceed the working set go in groups, one after the other.
         most = max(1, WORKING_SET // (size * min(rows, self.program.block)))
-        total = len(algorithms)
         self.trials = trials
-        self.size = max(g for g in range(1, total + 1) if total % g == 0 and g <= max(most, 1))
+        self.size = self._group_size(len(algorithms), most)
         self.begin(algorithms)
 
     def begin(self, algorithms: Sequence[Algorithm]) -> None:
         """Stand at the start, with these algorithms."""
         size, self.round = self.size, 0
-        self.groups = [
-            Group(self, algorithms[i : i + size], self.trials[i : i + size])
+        self.groups: list[Any] = [
+            self._group(algorithms[i : i + size], self.trials[i : i + size])
             for i in range(0, len(algorithms), size)
         ]
 
@@ -141,6 +139,13 @@ class Simulation:
         key = round_key(trial_key(self.seed, 0), Stream.MINIBATCH, 0)
         found = curvatures(self.program, self.placed, key, x, direction(self.seed, x))
         return float(np.max(cluster.fetch(found)))
+
+    def _group_size(self, total: int, most: int) -> int:
+        """How many of the runs go together."""
+        return max(g for g in range(1, total + 1) if total % g == 0 and g <= most)
+
+    def _group(self, algorithms: Sequence[Algorithm], trials: Sequence[int]) -> "Group":
+        return Group(self, algorithms, trials)
 
     def _block(self, count: int, most: int) -> int:
         """Clients worked on at the same time on a device, at most `most`.
@@ -186,7 +191,7 @@ class Simulation:
     @property
     def work(self) -> Work:
         """Visits of clients and local steps so far, one entry per run."""
-        return _concatenate([group.work for group in self.groups])
+        return concatenate([group.work for group in self.groups])
 
     @property
     def diverged(self) -> np.ndarray:
@@ -195,7 +200,7 @@ class Simulation:
 
     def models(self) -> Any:
         """Every run's model, as numpy arrays with the runs as leading axis."""
-        return _concatenate([jax.device_get(group.models()) for group in self.groups])
+        return concatenate([jax.device_get(group.models()) for group in self.groups])
 
     def state(self) -> RunState:
         """All state as numpy arrays, clients in their own order. `restore` takes it back."""
@@ -207,7 +212,7 @@ class Simulation:
             )
             for group in self.groups
         ]
-        return _concatenate(states)
+        return concatenate(states)
 
     def restore(self, state: RunState, work: Work, round_: int) -> None:
         """Continue from what `state` and `work` were at round `round_`."""
@@ -223,8 +228,8 @@ class Simulation:
             at += group.size
         self.round = round_
 
-    def _placed(self, weights: np.ndarray) -> Placed:
-        """The problem's data on the devices."""
+    def _placed(self, weights: np.ndarray) -> Placed | None:
+        """The problem's data on the devices; None where others bring them."""
         weighed = hashlib.sha256(weights.tobytes()).digest()
         key = (self.layout.mesh, self.shared, self.dtype, weighed)
         known, placed = PLACED.get(self.problem.data, (None, None))
@@ -234,10 +239,20 @@ class Simulation:
             PLACED[self.problem.data] = key, placed
         return placed
 
+    def _evaluated(self, weights: np.ndarray) -> Any:
+        """The data of the history on the devices."""
+        other = self.problem.for_evaluation()
+        if other is self.problem:
+            return self.placed
+        return self._place(other, weights[self.problem.evaluated_clients])
+
     def _place(self, problem: Problem, weights: np.ndarray) -> Placed:
         if self.shared:
             return place_for_all(problem, self.layout.mesh, weights, self.dtype)
-        return place(problem, self.layout, weights, self.dtype)
+        layout = self.layout
+        if len(problem.sizes) < len(self.problem.sizes):
+            layout = Layout(problem.sizes, layout.mesh)
+        return place(problem, layout, weights, self.dtype)
 
     def _test(self) -> Any:
         """The test set cut over the devices, with the weight of each sample."""
@@ -269,9 +284,14 @@ class Group:
         self.algorithms = self._numbers(algorithms)
         self.trials = replicated(mesh, np.asarray(trials, np.int32))
         start = jax.tree.map(np.asarray, sim.problem.start(dtype))
-        server, clients = _initial(mesh, sim.layout.rows, self.algorithms, start)
-        self.state = RunState(server, clients, replicated(mesh, np.full(self.size, -1, np.int32)))
+        self.state = self._first_state(start, replicated(mesh, np.full(self.size, -1, np.int32)))
         self.work = Work(np.zeros(self.size, int), np.zeros(self.size, int))
+
+    def _first_state(self, start: PyTree, diverged: Any) -> RunState:
+        """The state at the start."""
+        layout = self.sim.layout
+        server, clients = initial(layout.mesh, layout.rows, self.algorithms, start)
+        return RunState(server, clients, diverged)
 
     def _numbers(self, algorithms: Sequence[Algorithm]) -> Any:
         numbers = jax.tree.map(partial(as_numbers, self.sim.dtype), *algorithms)
@@ -311,7 +331,7 @@ class Group:
 
 
 @partial(jax.jit, static_argnames=("mesh", "rows"))
-def _initial(mesh: Mesh, rows: int, algorithms: Algorithm, x0: Any) -> Any:
+def initial(mesh: Mesh, rows: int, algorithms: Algorithm, x0: Any) -> Any:
     """Server and client states of every run, at its place on the devices, in x0's type."""
     dtype = jnp.result_type(*jax.tree.leaves(x0))
 
@@ -336,7 +356,8 @@ def _rescaled(old: Algorithm, servers: Any, new: Algorithm) -> Any:
     return jax.vmap(lambda a, s, b: a.rescale(s, b))(old, servers, new)
 
 
-def _concatenate(trees: Sequence[Any]) -> Any:
+def concatenate(trees: Sequence[Any]) -> Any:
+    """The states of several groups as one, in numpy arrays that are the caller's own."""
     if len(trees) == 1:  # copy what is a view of a device's memory, and that only
         return jax.tree.map(lambda a: np.require(a, requirements=("O", "W")), trees[0])
     return jax.tree.map(lambda *a: np.concatenate([np.asarray(x) for x in a]), *trees)

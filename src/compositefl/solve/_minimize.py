@@ -46,6 +46,8 @@ def minimize(
     tolerance: float | None = None,
     checkpoint: str | Path | None = None,
     resume: bool = False,
+    states: str = "memory",
+    states_dtype: str | None = None,
     progress: bool = True,
     devices: int | None = None,
     client_block: int | None = None,
@@ -71,6 +73,10 @@ def minimize(
     tolerance: stop when the norm of the natural residual is at most this in every trial, and psi
         is not above its start. A `ConvergenceWarning` tells when the rounds end before.
     checkpoint, resume: a file for all state; resume=True goes on from it where it exists.
+    states: where the clients' private states are kept: "memory", or "disk" for those that it does
+        not hold. Then a round reads and writes those of its participants, in a file beside the
+        checkpoint (its name and ".states") or, without one, in the folder for temporary files.
+    states_dtype: the type in which they are kept, "bfloat16" for half the room.
     devices: how many devices share the clients, by default all (on a CPU: the cores).
     client_block: clients worked on at the same time on a device, by default what fits memory.
     constants: of the problem, for theory; they are estimated where a local_lr is "theory". With
@@ -98,6 +104,10 @@ def minimize(
         params = unwrap(run.simulation.models())
     if trials == 1:
         params, state = jax.tree.map(lambda a: a[0], (params, state))
+    clients = state.clients
+    if options.states == "disk":
+        views = run.simulation.store.views()
+        clients = views[0] if trials == 1 else views
     config: dict[str, Any] = {
         "algorithm": repr(algorithm),
         "regularizer": repr(algorithm.regularizer),
@@ -114,7 +124,7 @@ def minimize(
         params=params,
         history=pd.DataFrame(run.history).drop(columns="run"),
         server=state.server,
-        clients=state.clients,
+        clients=clients,
         stopped=stopped,
         rounds=run.simulation.round,
         diverged=[int(r) + 1 for r in run.simulation.diverged],
@@ -169,6 +179,12 @@ def cautions(problem: Problem, algorithm: Algorithm, options: Options) -> list[s
         notes.append(
             "params are float32 in a run with dtype='float64': the start has their 7 digits; make "
             "them float64 with NumPy, since JAX's arrays are float32 unless told otherwise"
+        )
+    clients = len(problem.sizes)
+    if options.states == "disk" and options.client_count(clients) == clients:
+        notes.append(
+            "states='disk' with all clients in every round: a round holds the states of all its "
+            "participants in memory; participation= draws some of the clients"
         )
     return notes
 

@@ -35,7 +35,12 @@ def residual_gamma(algorithms: Sequence["Algorithm"]) -> float:
     return next((gamma for gamma in known if 0 < gamma < limit), min(1.0, limit / 2))
 
 
-CHOICES = {"weights": ("uniform", "size", None), "dtype": ("float32", "float64")}
+CHOICES = {
+    "weights": ("uniform", "size", None),
+    "dtype": ("float32", "float64"),
+    "states": ("memory", "disk"),
+    "states_dtype": ("bfloat16", "float32", None),
+}
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,10 @@ class Options:
     )
     checkpoint: Annotated[str | Path | None, "File for all state."] = None
     resume: Annotated[bool, "Go on from the checkpoint."] = False
+    states: Annotated[str, "Where clients' states are kept: memory or disk."] = "memory"
+    states_dtype: Annotated[
+        str | None, "Type in which they are kept: bfloat16 or float32; default that of the run."
+    ] = None
     progress: Annotated[bool, "Show a progress bar."] = True
     devices: Annotated[int | None, "Devices that share the clients; default all."] = None
     client_block: Annotated[
@@ -138,6 +147,17 @@ class Options:
     def checkpoint_path(self) -> Path | None:
         """The file for all state."""
         return None if self.checkpoint is None else Path(self.checkpoint)
+
+    @property
+    def states_path(self) -> Path | None:
+        """The file of the clients' states; None for one without a name."""
+        path = self.checkpoint_path
+        return None if path is None else path.with_name(path.name + ".states")
+
+    @property
+    def streamed(self) -> bool:
+        """Clients' states are not kept as the devices compute them."""
+        return self.states == "disk" or (self.states_dtype or self.dtype) != self.dtype
 
     @property
     def every(self) -> int:
@@ -218,7 +238,13 @@ class Options:
         """Refuse what the loop for losses outside JAX cannot do."""
         if problem.compiles:
             return
-        for name, harmless in (("devices", 1), ("client_block", None)):
+        only_compiled = (
+            ("devices", 1),
+            ("client_block", None),
+            ("states", "memory"),
+            ("states_dtype", self.dtype),
+        )
+        for name, harmless in only_compiled:
             value = getattr(self, name)
             if value not in (None, harmless):
                 raise CompositeFLError(
@@ -241,7 +267,9 @@ class Options:
 
     def describe(self) -> dict[str, Any]:
         """The options that the trajectory depends on, as plain values."""
-        return {
+        # Where states are kept is no part of the trajectory, but of what a checkpoint holds.
+        kept = {"states": self.states, "states_dtype": self.states_dtype} if self.streamed else {}
+        return kept | {
             "batch_size": self.batch_size,
             "seed": self.seed,
             "eval_gamma": self.eval_gamma,

@@ -30,7 +30,9 @@ class Result:
     params: Params  # the post-prox model
     history: "pd.DataFrame"  # one row per evaluation and trial
     server: Any  # the server's final state
-    clients: Any  # the clients' private states, the client as leading axis (after the trial)
+    # The clients' private states, the client as leading axis (after the trial); with states="disk"
+    # a sequence that reads them (a list of one per trial).
+    clients: Any
     stopped: str  # "rounds", "tolerance", "interrupted" or "diverged"
     rounds: int  # rounds run
     diverged: list[int]  # per trial the round that left the finite numbers, from 1; 0 for none

@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -22,13 +23,15 @@ from compositefl.algorithms.base import Algorithm, automatic
 from compositefl.core.errors import CompositeFLError, ProcessLost
 from compositefl.engine.accounting import round_cost
 from compositefl.engine.stationarity import METRICS
-from compositefl.problem import Problem, RowClients, Stacked, pieces
+from compositefl.problem import OnDemand, Problem, RowClients, Stacked, pieces
 from compositefl.report.notebook import NotebookBar, in_notebook
 from compositefl.report.tracking import tell
 from compositefl.simulation.loop import LoopSimulation
 from compositefl.simulation.memory import give_back
 from compositefl.simulation.program import Conditions
 from compositefl.simulation.simulation import Simulation
+from compositefl.simulation.states import DiskStates, MemoryStates, kept_type
+from compositefl.simulation.streamed import StreamedSimulation
 from compositefl.solve import checkpoint as checkpoints
 from compositefl.solve.checkpoint import Checkpoint
 from compositefl.solve.ending import rose
@@ -57,8 +60,9 @@ class Run:
         self.trials = trials
         methods, clients = algorithms, len(problem.sizes)
         algorithms = [a.at(BEFORE) for a in methods]
-        engine = partial(Simulation, devices=options.devices, block=options.client_block)
-        self.simulation = (engine if problem.compiles else LoopSimulation)(
+        self.path = options.checkpoint_path
+        exists = self.path is not None and self.path.exists()
+        self.simulation = _engine(problem, options, fresh=not (options.resume and exists))(
             problem,
             algorithms,
             trials,
@@ -70,6 +74,7 @@ class Run:
             replacement=options.replacement,
             conditions=Conditions(options.dropout or None, options.stragglers or None),
         )
+        self._warn_of_a_full_disk()
         self.steering: Steering | None = None
         if any(automatic(method) for method in methods):
             noisy = bool(options.noise(methods[0], clients))
@@ -80,7 +85,6 @@ class Run:
         self.cost = round_cost(algorithms[0], problem.start(options.dtype))
         self.history: list[dict[str, Any]] = []
         self.seconds = 0.0
-        self.path = options.checkpoint_path
         self.fingerprint: dict[str, Any] = {}
         if self.path is not None:
             self.fingerprint = options.describe() | {
@@ -89,12 +93,27 @@ class Run:
                 "trials": list(trials),
                 "data": _data_hash(problem),
             }
-            exists = self.path.exists()
             there, missing = cluster.agreed(exists, not exists)
             if options.resume and there:
                 if missing:
                     raise CompositeFLError(f"checkpoint={self.path} is not seen by every process")
                 self._restore(self.path)
+
+    def _warn_of_a_full_disk(self) -> None:
+        """Tell before the first round that the file of the states may not find room."""
+        store, options = getattr(self.simulation, "store", None), self.options
+        if not isinstance(store, DiskStates):
+            return
+        touched = min(store.clients, options.rounds * options.client_count(store.clients))
+        needed = touched * store.row.bytes * len(self.trials)
+        if needed > store.room():
+            warnings.warn(
+                f"the states of {touched} clients take up to {needed / 1e9:.3g} GB, and the disk "
+                f"of {store.name} has {store.room() / 1e9:.3g} GB left; "
+                "states_dtype='bfloat16' takes half",
+                RuntimeWarning,
+                stacklevel=4,
+            )
 
     def loop(self) -> str:
         """Run to the end, or to a reason to stop earlier; returns the reason."""
@@ -107,6 +126,8 @@ class Run:
             if self.path is not None:
                 kept = f"resume=True goes on from checkpoint={self.path}, with any number of them"
             raise ProcessLost(f"another process of the run has gone: {kept}") from error
+        finally:
+            self.simulation.release()
 
     def _loop(self) -> str:
         simulation, rounds, every = self.simulation, self.options.rounds, self.options.every
@@ -244,9 +265,11 @@ class Run:
         if self.path is not None:
             kept, about = self._steered()
             state = self.simulation.state(), self.simulation.work, kept
+            about |= {"seal": self.simulation.seal()}  # before: what is said must be on the disk
             now = Checkpoint(state, self.simulation.round, self.seconds, self.history, about)
             if cluster.is_first():
                 checkpoints.save(self.path, self.fingerprint, now)
+            self.simulation.commit()
 
     def _restore(self, path: Path) -> None:
         like = self.simulation.state(), self.simulation.work, self._steered()[0]
@@ -255,6 +278,7 @@ class Run:
         if self.steering is not None:
             self.steering.restore(kept, saved.about)
         self.simulation.restore(state, work, saved.round)
+        self.simulation.resume(saved.about.get("seal", {}))
         self.seconds, self.history = saved.seconds, saved.history
 
     def _steered(self) -> tuple[Any, dict[str, Any]]:
@@ -262,15 +286,29 @@ class Run:
         return ((), {}) if self.steering is None else self.steering.saved()
 
 
+def _engine(problem: Problem, options: Options, fresh: bool) -> Callable[..., Any]:
+    """What runs the rounds. fresh: there is no checkpoint to go on from."""
+    if not problem.compiles:
+        return LoopSimulation
+    on_devices: dict[str, Any] = {"devices": options.devices, "block": options.client_block}
+    if not options.streamed and not isinstance(problem.clients, OnDemand):
+        return partial(Simulation, **on_devices)
+    clients, kept = len(problem.sizes), kept_type(options.states_dtype, options.dtype)
+    store: MemoryStates | DiskStates = MemoryStates(clients, kept)
+    if options.states == "disk":
+        store = DiskStates(clients, kept, options.states_path, fresh)
+    return partial(StreamedSimulation, store=store, **on_devices)
+
+
 def _data_hash(problem: Problem) -> str:
     """Identifies the data and the start, so that a checkpoint cannot meet other data."""
     digest = hashlib.blake2b(digest_size=16)
     clients = problem.clients
     trees = [problem.params, *(tree for _, tree in pieces(clients))]
-    if isinstance(clients, RowClients):
+    if isinstance(clients, (RowClients, OnDemand)):
         trees += [clients.sizes]
-        if not isinstance(clients, Stacked):  # whose rows lie in the order of the clients
-            trees += [clients.rows(np.arange(len(problem.sizes)))]
+    if isinstance(clients, RowClients) and not isinstance(clients, Stacked):
+        trees += [clients.rows(np.arange(len(problem.sizes)))]  # stacked ones lie in their order
     for leaf in jax.tree.leaves(trees):
         array = np.ascontiguousarray(leaf)
         digest.update(repr((array.shape, array.dtype.str)).encode())

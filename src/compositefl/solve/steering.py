@@ -33,6 +33,7 @@ class Steering:
         simulation.renumber(first)
         self.kept = {name: simulation.state() for name in NAMES}
         self.under = {name: [p.knobs for p in self.pilots] for name in NAMES}  # numbers of states
+        simulation.hold(list(self.kept.values()))
 
     def algorithms(self) -> list[Algorithm]:
         """The methods with the numbers in use."""
@@ -94,6 +95,7 @@ class Steering:
             pairs = zip(self.methods, under, strict=True)
             simulation.renumber([m.at(knobs) for m, knobs in pairs])  # those of the old states
             simulation.restore(state, simulation.work, simulation.round)
+        simulation.hold(list(self.kept.values()))
         simulation.renumber(self.algorithms())
         return any(order.back for order in orders)
 
@@ -105,6 +107,7 @@ class Steering:
     def restore(self, kept: Any, about: Mapping[str, Any]) -> None:
         """Take back what `saved` gave, before the simulation's own state is restored."""
         self.kept = jax.tree.map(np.array, kept)
+        self.simulation.hold(list(self.kept.values()))
         self.pilots = [Pilot.restored(p) for p in about["pilots"]]
         self.under = {name: [Knobs(*k) for k in about["under"][name]] for name in NAMES}
         self.simulation.renumber(self.algorithms())

@@ -45,7 +45,7 @@ class Trajectory:
     @property
     def round(self) -> int:
         """The number of rounds so far."""
-        return self._simulation.round
+        return int(self._simulation.round)
 
     def advance(self, stop: int) -> None:
         """Run all rounds before round `stop`, and wait for their end."""

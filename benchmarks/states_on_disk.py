@@ -65,8 +65,8 @@ def trajectory(rounds):
     phi = cfl.ElasticNet(1e-3, 1e-3)
     methods = {
         "FedNMap": (phi, cfl.FedNMap(gamma=4.0, **steps)),
-        "ZA1": (phi, cfl.ZA1(**steps)),
         "Scaffold": (cfl.Zero(), cfl.Scaffold(**steps)),
+        "FedDyn": (cfl.Zero(), cfl.FedDyn(mu=0.1, **steps)),
     }
     print(f"10 of 50 clients, {rounds} rounds: distance to the run in float32, over its norm")
     print(f"{'':10} {'bfloat16':>10} {'seed':>10} {'psi':>9} {'bfloat16':>9} {'seed':>9}")

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import platformdirs
-import pooch
 
 from compositefl.core.errors import CompositeFLError
 
-if TYPE_CHECKING:
-    import rich.progress
+if TYPE_CHECKING:  # they take as long to load as the rest of the package
+    from rich.progress import Progress
 
 # Where each dataset is published.
 HOMES = {
@@ -145,12 +144,12 @@ def _find(dataset: str, file: File, folders: Sequence[Path]) -> Path | None:
 
 
 def _download(dataset: str, file: File) -> Path:
-    import rich.console
-    import rich.progress
+    import pooch
+    from rich.console import Console
+    from rich.progress import DownloadColumn, Progress
 
-    console = rich.console.Console(stderr=True)
-    columns = (*rich.progress.Progress.get_default_columns(), rich.progress.DownloadColumn())
-    with rich.progress.Progress(*columns, console=console) as progress:
+    columns = (*Progress.get_default_columns(), DownloadColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
         bar = _Bar(progress, file.remote)
         # pooch writes to a temporary file and moves it into place once the hash is right
         return Path(
@@ -167,7 +166,7 @@ def _download(dataset: str, file: File) -> Path:
 class _Bar:
     """What pooch asks of a progress bar, on top of rich."""
 
-    def __init__(self, progress: "rich.progress.Progress", name: str):
+    def __init__(self, progress: "Progress", name: str):
         self._progress = progress
         self._task = progress.add_task(name, total=None)
 

@@ -1,10 +1,10 @@
 """How many clients and runs a device works on at the same time."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import jaxprs_in_params
 
 from compositefl.problem import Coupled, Problem
 
@@ -40,11 +40,20 @@ def even_block(rows: int, most: int) -> int:
     return -(-rows // -(-rows // max(1, most)))
 
 
+def _inner(parameters: dict[str, Any]) -> Iterator[Any]:
+    """Traced functions that an operation calls. jax.extend has it, and takes long to load."""
+    for value in parameters.values():
+        for part in value if isinstance(value, (tuple, list)) else [value]:
+            part = getattr(part, "jaxpr", part)  # of one that is closed
+            if hasattr(part, "eqns"):
+                yield part
+
+
 def _largest_array(program: Any) -> int:
     """Numbers in the largest array that a traced function or one that it calls computes."""
     largest = 0
     for equation in program.eqns:
-        inner = list(jaxprs_in_params(equation.params))
+        inner = list(_inner(equation.params))
         if inner:
             largest = max(largest, *map(_largest_array, inner))
         else:

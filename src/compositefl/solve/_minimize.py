@@ -3,7 +3,7 @@
 import dataclasses
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import jax
@@ -18,7 +18,9 @@ from compositefl.solve.inputs import checked_problem, with_regularizer
 from compositefl.solve.options import Options
 from compositefl.solve.result import Result
 from compositefl.solve.run import Run
-from compositefl.theory import Constants, note_outside, with_theory_steps
+
+if TYPE_CHECKING:
+    from compositefl.theory import Constants
 
 UNEQUAL = 2.0  # sizes of clients that differ by more than this factor are worth a word
 _TOLD: WeakSet[DataIdentity] = WeakSet()  # data whose unequal clients were told of
@@ -51,7 +53,7 @@ def minimize(
     progress: bool = True,
     devices: int | None = None,
     client_block: int | None = None,
-    constants: Constants | None = None,
+    constants: "Constants | None" = None,
 ) -> Result:
     """Minimise psi(x) = f(x) + phi(x) with a federated algorithm, simulated in memory.
 
@@ -137,9 +139,13 @@ def minimize(
 
 
 def theory_steps(
-    problem: Problem, algorithm: Algorithm, options: Options, constants: Constants | None
+    problem: Problem, algorithm: Algorithm, options: Options, constants: "Constants | None"
 ) -> Algorithm:
     """The algorithm with its theorem's steps where local_lr is "theory"; else a note if outside."""
+    if constants is None and not wants_theory(algorithm):
+        return algorithm
+    from compositefl.theory import note_outside, with_theory_steps  # here: few runs need them
+
     count = options.client_count(len(problem.sizes))
     batch_size = None if algorithm.exact_gradients else options.batch_size
     faults = options.faults()

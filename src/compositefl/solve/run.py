@@ -15,8 +15,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from compositefl import cluster
 from compositefl.algorithms.base import Algorithm, automatic
@@ -141,16 +139,14 @@ class Run:
                 self._save()
         saved_at = time.monotonic()
         with (
-            _progress_bar(self.options.progress and cluster.is_first()) as bar,
+            _progress_bar(self.options.progress and cluster.is_first(), rounds) as bar,
             _interrupt() as interrupted,
         ):
-            task = bar.add_task("", total=rounds, note="")
-
             cell = NotebookBar(rounds) if self.options.progress and in_notebook() else None
 
             def show() -> None:
                 note = f"residual {self.residual():.2e}"
-                bar.update(task, completed=simulation.round, note=note)
+                bar(simulation.round, note)
                 if cell is not None:
                     cell.update(simulation.round, self._residuals(), note)
 
@@ -337,13 +333,22 @@ def _interrupt() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _progress_bar(show: bool) -> Progress:
-    return Progress(
+@contextmanager
+def _progress_bar(show: bool, rounds: int) -> Iterator[Callable[[int, str], None]]:
+    """What is called with the rounds done and a note."""
+    if not show or not sys.stderr.isatty():
+        yield lambda done, note: None  # noqa: ARG005
+        return
+    from rich.console import Console  # here: they take a while to load
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    with Progress(
         TextColumn("round {task.completed}/{task.total}"),
         BarColumn(),
         TextColumn("{task.fields[note]}"),
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
-        disable=not show or not sys.stderr.isatty(),
-    )
+    ) as bar:
+        task = bar.add_task("", total=rounds, note="")
+        yield lambda done, note: bar.update(task, completed=done, note=note)

@@ -11,10 +11,13 @@ import compositefl as cfl
 from compositefl.algorithms.base import Knobs
 from compositefl.core.vector import Vector
 from compositefl.engine.pilot import Pilot, Scale
+from compositefl.solve.defaults import default_algorithm
+from compositefl.solve.options import Options
 from compositefl.solve.trajectory import Trajectory
 from tests.problems import centralised_solution, lasso, squared_loss
 
 QUIET = dict(progress=False, eval_every=10, weights="uniform")
+EXACT = dict(dtype="float64", **QUIET)  # one compiled program for the runs without noise
 
 
 def differ(a, b):
@@ -70,15 +73,23 @@ def test_failures_are_not_repeated_for_ever():
     assert on.scale.path == 1.0 and on.mark == 11 and order.keep == "mark"
 
 
-def test_at_the_floor_of_the_noise_only_shorter_paths_are_tried():
+def test_at_the_floor_of_the_noise_the_path_is_shortened_without_a_duel():
     bouncing = [5, 5.2, 4.9, 5.1, 5, 5.1, 4.9, 5.02]
     made = pilot(noisy=True, length=8, shortest=8)
     duel, _ = fly(made, bouncing)
     assert duel.challenger.path == 4.0  # from 10 to 5 is progress
-    on, _ = fly(made, bouncing)
-    lost, _ = fly(on, [6] * 8)
-    duel, _ = fly(lost, [psi - 0.01 for psi in bouncing])
-    assert duel.floor and duel.challenger.path == 0.25
+    lost, _ = fly(duel, [6] * 8)
+    lower, order = fly(lost, [psi - 0.01 for psi in bouncing])
+    assert lower.phase == "rest" and lower.scale.path == 0.25
+    assert (order.keep, order.back) == ("mark", "")
+
+
+def test_with_minibatches_gamma_is_longer_than_the_path():
+    method = cfl.FedNMap(regularizer=cfl.MCP(0.1, 50.0))
+    for minibatches, gamma in ((False, 10.0), (True, 40.0)):
+        chosen = method.at(Pilot.of(method, 10.0, True, 1.0, minibatches).knobs)
+        assert chosen.eta_hat == 10.0 and chosen.gamma == gamma
+    assert method.at(Knobs(0.5, 100, 1.0, 4.0)).gamma == 45.0  # below 1/rho
 
 
 def test_a_saved_pilot_decides_alike():
@@ -111,7 +122,7 @@ def test_another_gamma_keeps_the_model_and_the_subgradient(phi):
 
 def test_the_solution_without_a_number():
     problem = lasso()
-    result = cfl.minimize(problem, "l1:0.05", cfl.FedNMap(), rounds=120, dtype="float64", **QUIET)
+    result = cfl.minimize(problem, "l1:0.05", cfl.FedNMap(), rounds=120, **EXACT)
     exact = centralised_solution(problem, 0.05)
     np.testing.assert_allclose(result.params, exact, atol=1e-5)
     used = result.history[["local_lr", "local_steps", "gamma"]]
@@ -123,50 +134,54 @@ def test_the_solution_without_a_number():
 
 def test_some_numbers_may_be_given():
     given = dict(local_steps=7, gamma=0.2)
-    result = cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(**given), rounds=30, **QUIET)
+    result = cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(**given), rounds=30, **EXACT)
     assert "local_lr" in result.history and "gamma" not in result.history
     _, *_, end = result.history["psi"]
-    least = cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(), rounds=60, **QUIET)
+    least = cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(), rounds=60, **EXACT)
     least = least.history["psi"].iloc[-1]
     assert end < least + 1e-4
     fixed = cfl.FedNMap(local_lr=0.05, local_steps="auto", gamma="auto")
-    result = cfl.minimize(lasso(), "l1:0.05", fixed, rounds=30, **QUIET)
+    result = cfl.minimize(lasso(), "l1:0.05", fixed, rounds=30, **EXACT)
     assert result.history["local_steps"].nunique() > 1
     assert result.history["psi"].iloc[-1] < least + 1e-4
 
 
 def test_the_start_is_not_moved_by_a_large_gamma():
     problem = lasso()
-    result = cfl.minimize(problem, "l1:0.05", cfl.FedNMap(), rounds=10, **QUIET)
+    result = cfl.minimize(problem, "l1:0.05", cfl.FedNMap(), rounds=10, **EXACT)
     mean = np.mean([squared_loss(problem.params, b) for b in problem.clients])
     psi = mean + 0.05 * np.abs(problem.params).sum()
     assert abs(result.history["psi"].iloc[0] - psi) < 1e-4
 
 
-def test_a_trial_does_not_depend_on_the_others():
-    options = dict(rounds=40, batch_size=2, participation=0.5, **QUIET)
-    one = cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(), **options)
-    three = cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(), trials=3, **options)
-    np.testing.assert_allclose(three.params[0], one.params, rtol=1e-5, atol=1e-6)
-    assert not np.allclose(three.params[1], one.params, atol=1e-3)
+NOISY = dict(rounds=40, batch_size=2, participation=0.5, **QUIET)
 
 
-def test_a_resumed_run_goes_on_as_if_nothing_had_happened(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def noisy_run():
+    return cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(), **NOISY)
+
+
+def test_a_trial_does_not_depend_on_the_others(noisy_run):
+    two = cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(), trials=2, **NOISY)
+    np.testing.assert_allclose(two.params[0], noisy_run.params, rtol=1e-5, atol=1e-6)
+    assert not np.allclose(two.params[1], noisy_run.params, atol=1e-3)
+
+
+def test_a_resumed_run_goes_on_as_if_nothing_had_happened(noisy_run, tmp_path, monkeypatch):
     from compositefl.solve.run import Run
 
-    options = dict(rounds=60, batch_size=4, **QUIET)
-    whole = cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(), **options)
+    options = dict(checkpoint=tmp_path / "state.npz", **NOISY)
     enough = Run._enough
     stop = lambda run: "interrupted" if run.simulation.round >= 23 else enough(run)  # noqa: E731
     monkeypatch.setattr(Run, "_enough", stop)
-    path = tmp_path / "state.npz"
-    half = cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(), checkpoint=path, **options)
-    assert half.stopped == "interrupted" and 23 <= half.rounds < 60
+    half = cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(), **options)
+    assert half.stopped == "interrupted" and 23 <= half.rounds < 40
     monkeypatch.setattr(Run, "_enough", enough)
-    on = cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(), checkpoint=path, resume=True, **options)
-    np.testing.assert_array_equal(on.params, whole.params)
+    on = cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(), resume=True, **options)
+    np.testing.assert_array_equal(on.params, noisy_run.params)
     columns = ["psi", "local_lr", "local_steps", "gamma"]
-    np.testing.assert_array_equal(on.history[columns], whole.history[columns])
+    np.testing.assert_array_equal(on.history[columns], noisy_run.history[columns])
 
 
 def poisson(w, batch):
@@ -189,13 +204,16 @@ def test_a_first_guess_that_diverges_is_taken_back():
 def test_a_loss_outside_jax_follows_the_compiled_decisions():
     from tests.simulation.test_loop import Outside
 
-    inside = lasso(clients=3)
+    inside = lasso()
     outside = cfl.Problem(Outside(squared_loss), inside.params, inside.clients)
+    method = cfl.FedNMap(local_steps=4)  # the loop is slow
     runs = [
-        cfl.minimize(p, "l1:0.05", cfl.FedNMap(), rounds=12, dtype="float64", **QUIET)
+        cfl.minimize(p, "l1:0.05", method, rounds=20, **EXACT | {"eval_every": 5})
         for p in (inside, outside)
     ]
-    np.testing.assert_allclose(runs[1].params, runs[0].params, rtol=1e-3, atol=1e-4)
+    assert runs[0].history["local_lr"].nunique() > 1
+    for column in ("local_lr", "psi"):
+        np.testing.assert_allclose(runs[1].history[column], runs[0].history[column], rtol=1e-6)
 
 
 def test_rounds_on_demand_need_numbers():
@@ -207,7 +225,7 @@ def test_rounds_on_demand_need_numbers():
     "method", [cfl.ZA1(), cfl.FedCanon(server_lr="auto")], ids=["za1", "canon"]
 )
 def test_other_methods_find_their_numbers(method):
-    result = cfl.minimize(lasso(), "l1:0.05", method, rounds=60, dtype="float64", **QUIET)
+    result = cfl.minimize(lasso(), "l1:0.05", method, rounds=60, **EXACT)
     exact = centralised_solution(lasso(), 0.05)
     close = 1e-5 if isinstance(method, cfl.ZA1) else 0.05  # FedCanon stops near the solution
     np.testing.assert_allclose(result.params, exact, atol=close)
@@ -221,15 +239,20 @@ def test_numbers_that_clients_must_know():
 def test_without_an_algorithm():
     problem = lasso()
     model = cfl.models.linear_regression(8).problem(problem.clients)
-    options = dict(rounds=12, dtype="float64", **QUIET)
-    exact = cfl.minimize(model, "l1:0.05", **options)
+    exact = cfl.minimize(model, "l1:0.05", rounds=12, **EXACT)
     assert exact.config["algorithm"].startswith("ProxNewton") and exact.converged
     np.testing.assert_allclose(
         exact.params["dense0"]["kernel"][:, 0], centralised_solution(problem, 0.05), atol=1e-7
     )
-    for other in (dict(batch_size=2), dict(participation=0.5)):
-        noisy = cfl.minimize(model, "l1:0.05", **options, **other)
-        assert noisy.config["algorithm"].startswith("FedNMap(")
-    assert cfl.minimize(problem, "l1:0.05", **options).config["algorithm"].startswith("FedNMap(")
-    bent = cfl.minimize(model, "mcp:0.05,3", **options)
-    assert bent.config["algorithm"].startswith("FedNMap(")
+
+
+def test_what_the_second_order_method_is_not_for():
+    model = cfl.models.linear_regression(8).problem(lasso().clients)
+    wide = cfl.models.linear_regression(201).problem([(np.ones((2, 201)), np.ones(2))] * 2)
+    one = Options(rounds=1)
+    assert isinstance(default_algorithm(model, "l1:0.05", one), cfl.ProxNewton)
+    for other in (dict(batch_size=2), dict(participation=0.5), dict(dropout=0.1)):
+        noisy = Options(rounds=1, **other)
+        assert isinstance(default_algorithm(model, "l1:0.05", noisy), cfl.FedNMap)
+    for problem, phi in ((lasso(), "l1:0.05"), (model, "mcp:0.05,3"), (wide, "l1:0.05")):
+        assert isinstance(default_algorithm(problem, phi, one), cfl.FedNMap)

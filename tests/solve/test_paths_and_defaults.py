@@ -1,11 +1,14 @@
 """Paths and sweeps with an unpenalised intercept, and what happens where nothing is given."""
 
+from functools import partial
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import compositefl as cfl
 from compositefl.deployment.federation import Federation
+from compositefl.solve.options import Options
 
 ALGORITHM = cfl.FedNMap(gamma=0.5, local_steps=2, local_lr=0.1)
 QUICK = dict(rounds=2, progress=False)
@@ -75,7 +78,7 @@ def test_weight_max_with_factors_and_with_a_constrained_intercept(problem):
 def test_a_path_with_an_intercept_and_weights_by_size(problem):
     table, models = cfl.path(
         problem,
-        INTERCEPT,
+        cfl.ByName({"bias": cfl.Zero(), "*": cfl.L1(np.ones((5, 1)))}),  # the program from above
         ALGORITHM,
         3,
         weights="size",
@@ -106,7 +109,9 @@ def test_a_sweep_reaches_into_by_name_and_returns_models(problem):
         **QUICK,
     )
     np.testing.assert_allclose(models[3]["kernel"][0], alone.params["kernel"], atol=1e-6)
-    every = cfl.sweep(problem, phi, ALGORITHM, {"regularizer.weight": [0.3, 0.01]}, **QUICK)
+    every = cfl.sweep(
+        problem, phi, ALGORITHM, {"regularizer.weight": [0.3, 0.01] * 2}, trials=2, **QUICK
+    )
     assert len(every.columns) == len(table.columns) - 1  # a table alone, as always
 
 
@@ -129,29 +134,32 @@ def test_the_algorithms_own_regularizer_counts(problem):
             call()
 
 
-def test_eval_gamma_is_admissible_where_it_is_not_given(problem):
-    mcp, smaller = cfl.MCP(0.05, 0.5), cfl.FedNMap(gamma=0.4, local_steps=2, local_lr=0.1)
-    canon = cfl.FedCanon(local_steps=2, local_lr=0.1)
+def test_eval_gamma_is_admissible_where_it_is_not_given():
+    mcp, l1 = cfl.MCP(0.05, 0.5), cfl.L1(0.05)
+    canon = partial(cfl.FedCanon, local_steps=2, local_lr=0.1)
+    fednmap = partial(cfl.FedNMap, local_steps=2, local_lr=0.1, regularizer=mcp)
+    both = [canon(regularizer=cfl.MCP(0.05, theta)) for theta in (3.0, 0.5)]
     gammas = {
-        0.4: cfl.minimize(problem, mcp, smaller, **QUICK),
-        0.25: cfl.minimize(problem, mcp, canon, **QUICK),
-        1.0: cfl.minimize(problem, cfl.L1(0.05), canon, **QUICK),
-        0.3: cfl.minimize(problem, mcp, canon, eval_gamma=0.3, **QUICK),
+        0.4: [fednmap(gamma=0.4)],
+        0.25: [canon(regularizer=mcp)],
+        1.0: [canon(regularizer=l1)],
+        0.2: [fednmap(gamma=0.2), fednmap(gamma=0.4)],  # one for all runs that are compared
     }
-    for gamma, result in gammas.items():
-        assert result.config["eval_gamma"] == gamma
-    # One gamma for all runs of a sweep: that of the algorithm, and not of the grid's points.
-    table = cfl.sweep(problem, mcp, smaller, {"gamma": [0.1, 0.4]}, **QUICK)
-    start = table[table["round"] == 0]
-    told = cfl.minimize(
-        problem, mcp, cfl.FedNMap(gamma=0.1, local_steps=2, local_lr=0.1), eval_gamma=0.4, **QUICK
-    )
-    np.testing.assert_allclose(
-        start.natural_residual_sq.iloc[0], told.history.natural_residual_sq.iloc[0], rtol=1e-5
-    )
-    theta = cfl.sweep(problem, mcp, canon, {"regularizer.theta": [0.5, 3.0]}, **QUICK)
+    for gamma, algorithms in [*gammas.items(), (0.25, both)]:
+        assert Options(rounds=1).settled(algorithms).gamma == gamma
+        assert Options(rounds=1, eval_gamma=0.3).settled(algorithms).gamma == 0.3
+
+
+def test_one_eval_gamma_for_all_runs_of_a_sweep(problem):
+    """That of the algorithm, and not of the grid's points."""
+    mcp = cfl.MCP(0.05, 0.5)
+    algorithms = {g: cfl.FedNMap(gamma=g, local_steps=2, local_lr=0.1) for g in (0.1, 0.4)}
+    table = cfl.sweep(problem, mcp, algorithms[0.4], {"gamma": [0.1, 0.4]}, **QUICK)
+    told = cfl.sweep(problem, mcp, algorithms[0.1], {"gamma": [0.1] * 2}, eval_gamma=0.4, **QUICK)
+    starts = [t[t["round"] == 0].natural_residual_sq.iloc[0] for t in (table, told)]
+    np.testing.assert_allclose(*starts, rtol=1e-5)
+    theta = cfl.sweep(problem, mcp, algorithms[0.4], {"regularizer.theta": [0.5, 3.0]}, **QUICK)
     assert np.isfinite(theta.natural_residual_sq).all()
-    cfl.tune(problem, mcp, {"a": canon}, budget=1, **QUICK)
 
 
 FEDERATION = """

@@ -1,59 +1,53 @@
 """Sweeps equal single runs; paths start where the zero model stops being optimal."""
 
+import itertools
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
 
 import compositefl as cfl
-from tests.problems import centralised_solution
+from compositefl.solve._tune import admissible
+from compositefl.solve.options import Options
+from tests.problems import centralised_solution, squared_loss
 
 OPTIONS = dict(rounds=10, batch_size=4, seed=3, dtype="float64", progress=False, eval_every=5)
+FEDNMAP = cfl.FedNMap(gamma=0.5, local_steps=3, local_lr=0.05)
+GRID = {"local_lr": [0.02, 0.05], "local_steps": [1, 4], "regularizer.weight": [0.0, 0.1]}
 
 
-def test_a_sweep_is_the_single_runs(network_problem):
-    algorithm = cfl.FedNMap(gamma=0.5, local_steps=3, local_lr=0.05)
-    grid = {"local_lr": [0.02, 0.05], "local_steps": [1, 4], "regularizer.weight": [0.0, 0.1]}
-    table = cfl.sweep(network_problem, cfl.L1(0.1), algorithm, grid, trials=2, **OPTIONS)
-    assert len(table) == 8 * 2 * 3
-    for lr in grid["local_lr"]:
-        for q in grid["local_steps"]:
-            for weight in grid["regularizer.weight"]:
-                one = cfl.minimize(
-                    network_problem,
-                    cfl.L1(weight),
-                    cfl.FedNMap(gamma=0.5, local_steps=q, local_lr=lr),
-                    trials=2,
-                    **OPTIONS,
-                ).history
-                same = table[
-                    (table.local_lr == lr)
-                    & (table.local_steps == q)
-                    & (table["regularizer.weight"] == weight)
-                ]
-                for column in ("round", "trial", "psi", "natural_residual_sq", "gradients"):
-                    np.testing.assert_allclose(same[column], one[column], rtol=1e-9)
+@pytest.fixture(scope="module")
+def swept(network_problem):
+    return cfl.sweep(network_problem, cfl.L1(0.1), FEDNMAP, GRID, trials=2, **OPTIONS)
 
 
-def test_runs_that_do_not_fit_wait_their_turn(network_problem, monkeypatch):
-    algorithm = cfl.FedNMap(gamma=0.5, local_steps=3, local_lr=0.05)
-    grid = {"local_lr": [0.01, 0.02, 0.03, 0.04]}
-    together = cfl.sweep(network_problem, cfl.L1(0.1), algorithm, grid, **OPTIONS)
+def test_a_sweep_is_the_single_runs(network_problem, swept):
+    assert len(swept) == 8 * 2 * 3
+    for lr, q, weight in itertools.product(*GRID.values()):
+        algorithm = cfl.FedNMap(gamma=0.5, local_steps=q, local_lr=lr)
+        one = cfl.minimize(network_problem, cfl.L1(weight), algorithm, trials=2, **OPTIONS).history
+        same = swept[
+            (swept.local_lr == lr)
+            & (swept.local_steps == q)
+            & (swept["regularizer.weight"] == weight)
+        ]
+        for column in ("round", "trial", "psi", "natural_residual_sq", "gradients"):
+            np.testing.assert_allclose(same[column], one[column], rtol=1e-9)
+
+
+def test_runs_that_do_not_fit_wait_their_turn(network_problem, swept, monkeypatch):
+    """Groups of two runs, for which the program of two trials serves."""
     monkeypatch.setattr("compositefl.simulation.simulation.WORKING_SET", 43 * 3 * 2)
-    apart = cfl.sweep(network_problem, cfl.L1(0.1), algorithm, grid, **OPTIONS)
-    np.testing.assert_allclose(apart.psi, together.psi, rtol=1e-12)
+    apart = cfl.sweep(network_problem, cfl.L1(0.1), FEDNMAP, GRID, trials=2, **OPTIONS)
+    np.testing.assert_allclose(apart.psi, swept.psi, rtol=1e-12)
 
 
-def test_divergence_is_a_column(lasso_problem):
-    table = cfl.sweep(
-        lasso_problem,
-        cfl.L1(0.1),
-        cfl.FedNMap(gamma=0.5, local_steps=3, local_lr=0.05),
-        {"local_lr": [0.05, 1e6]},
-        rounds=400,
-        eval_every=400,
-        progress=False,
-    )
+def test_divergence_is_a_column_and_told(lasso_problem):
+    options = dict(rounds=400, eval_every=400, progress=False)
+    grid = {"local_lr": [0.05, 1e6]}
+    with pytest.warns(cfl.ConvergenceWarning, match=r"^1 of 2 points .* first at local_lr=1e\+06$"):
+        table = cfl.sweep(lasso_problem, cfl.L1(0.1), FEDNMAP, grid, **options)
     last = table[table["round"] == 400].set_index("local_lr")
     assert last.diverged[0.05] == 0 and 0 < last.diverged[1e6] <= 100
     assert np.isfinite(last.psi[0.05])
@@ -70,9 +64,8 @@ def test_divergence_is_a_column(lasso_problem):
     ],
 )
 def test_wrong_grids(lasso_problem, grid, message):
-    algorithm = cfl.FedNMap(gamma=0.5, local_steps=3, local_lr=0.05)
     with pytest.raises(cfl.CompositeFLError, match=message):
-        cfl.sweep(lasso_problem, cfl.L1(0.1), algorithm, grid, **OPTIONS)
+        cfl.sweep(lasso_problem, cfl.L1(0.1), FEDNMAP, grid, **OPTIONS)
 
 
 def test_weight_max_of_l1_is_the_largest_gradient_entry(lasso_problem):
@@ -103,33 +96,36 @@ def test_path(lasso_problem):
         np.testing.assert_allclose(model, centralised_solution(lasso_problem, weight), atol=1e-8)
 
 
+TUNED = dict(budget=8, rounds=60, eval_every=20, progress=False)  # grids of four and of eight
+
+
+def at_given_numbers(problem, algorithm, runs):
+    """psi at the end; equal runs side by side, for which the compiled program of tune serves."""
+    grid = {"local_lr": [algorithm.local_lr] * runs}
+    options = {name: value for name, value in TUNED.items() if name != "budget"}
+    return cfl.sweep(problem, cfl.L1(0.1), algorithm, grid, **options).psi.iloc[-1]
+
+
 def test_tune_gives_every_method_the_same_budget(lasso_problem):
     methods = {
         "fednmap": cfl.FedNMap(gamma=1.0, local_steps=3, local_lr=1.0),
         "za1": cfl.ZA1(local_steps=3, local_lr=0.002),
     }
-    best = cfl.tune(
-        lasso_problem, cfl.L1(0.1), methods, budget=9, rounds=60, eval_every=20, progress=False
-    ).set_index("method")
-    assert best.points["fednmap"] == 8 and best.points["za1"] == 9
+    best = cfl.tune(lasso_problem, cfl.L1(0.1), methods, **TUNED).set_index("method")
+    assert best.points["fednmap"] == best.points["za1"] == 8
     assert best.diverged["fednmap"] > 0  # its first step size is far too large here
-    given = cfl.minimize(
-        lasso_problem, cfl.L1(0.1), methods["za1"], rounds=60, eval_every=20, progress=False
-    )
-    assert best.psi["za1"] < given.history.psi.iloc[-1]
+    assert best.psi["za1"] < at_given_numbers(lasso_problem, methods["za1"], 8)
     again = cfl.FedNMap(
         gamma=best.gamma["fednmap"], local_steps=3, local_lr=best.local_lr["fednmap"]
     )
-    run = cfl.minimize(lasso_problem, cfl.L1(0.1), again, rounds=60, eval_every=20, progress=False)
-    np.testing.assert_allclose(run.history.psi.iloc[-1], best.psi["fednmap"], rtol=1e-5)
+    found = at_given_numbers(lasso_problem, again, 4)
+    np.testing.assert_allclose(found, best.psi["fednmap"], rtol=1e-5)
 
 
 def test_tune_leaves_out_what_a_method_refuses(lasso_problem):
-    methods = {"fednmap": cfl.FedNMap(gamma=1.0, local_steps=3, local_lr=0.05)}
-    best = cfl.tune(lasso_problem, cfl.MCP(0.1, 2.0), methods, budget=9, rounds=20, progress=False)
-    assert best.points[0] == 4 + 2  # a gamma from 2 on is beyond 1/rho
-    with pytest.raises(cfl.CompositeFLError, match="metric='loss_' must be one of"):
-        cfl.tune(lasso_problem, cfl.L1(0.1), methods, metric="loss_", rounds=5, progress=False)
+    mcp = cfl.FedNMap(gamma=1.0, local_steps=3, local_lr=0.05, regularizer=cfl.MCP(0.1, 2.0))
+    left = admissible(lasso_problem, Options(rounds=1), mcp, "gamma", 4)
+    assert len(left) == 2 and all(a.gamma < 2.0 for a in left)  # from 2 on it is beyond 1/rho
 
 
 def test_tune_halves_where_no_number_is_given(lasso_problem):
@@ -140,15 +136,19 @@ def test_tune_halves_where_no_number_is_given(lasso_problem):
         best = cfl.tune(lasso_problem, cfl.L1(0.1), {"fednmap": cfl.FedNMap()}, **options)
     row = best.iloc[0]
     assert row.points == 20 and row.local_steps in (1, 5, 25, 100)
-    found = cfl.FedNMap(local_steps=int(row.local_steps), local_lr=row.local_lr, gamma=row.gamma)
-    run = cfl.minimize(lasso_problem, cfl.L1(0.1), found, **options)
-    start, end = run.history.psi.iloc[[0, -1]]
-    least = cfl.minimize(lasso_problem, cfl.L1(0.1), cfl.FedNMap(), **(options | {"rounds": 90}))
-    least = least.history.psi.iloc[-1]
-    assert end - least < 0.1 * (start - least)
+    start, least = (
+        np.mean([squared_loss(x, batch) for batch in lasso_problem.clients]) + 0.1 * abs(x).sum()
+        for x in (lasso_problem.params, centralised_solution(lasso_problem, 0.1))
+    )
+    assert row.psi - least < 0.1 * (start - least)
 
 
-def test_tune_tells_of_the_edge_of_its_grid(lasso_problem):
-    methods = {"pgd": cfl.PGD(lr=1e-6)}
-    with pytest.warns(RuntimeWarning, match=r"pgd: lr=3e-05 is at the edge of its grid"):
-        cfl.tune(lasso_problem, cfl.L1(0.1), methods, budget=3, rounds=4, progress=False)
+def test_tune_tells_of_the_edge_of_its_grid_and_of_bad_ends(lasso_problem):
+    tune = partial(cfl.tune, lasso_problem, cfl.L1(0.1), **TUNED)
+    small, large = (cfl.FedNMap(gamma=1.0, local_steps=3, local_lr=lr) for lr in (1e-6, 1e6))
+    with pytest.warns(RuntimeWarning, match=r"slow: local_lr=3e-05.* is at the edge of its grid"):
+        tune({"slow": small})
+    with pytest.warns(cfl.ConvergenceWarning, match="wild: the best of 8 points diverged"):
+        tune({"wild": large})
+    with pytest.raises(cfl.CompositeFLError, match="metric='loss_' must be one of"):
+        tune({"slow": small}, metric="loss_")

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 import compositefl as cfl
+from compositefl.solve._minimize import cautions
+from compositefl.solve.options import Options
 from tests.problems import lasso
 
 QUIET = dict(progress=False, weights="uniform")
+ALGORITHM = cfl.FedNMap(local_steps=2, local_lr=0.05)
 
 
 def told(problem, phi, algorithm, **options):
@@ -88,25 +91,20 @@ def test_methods_that_do_not_divide_by_the_step_may_be_slow():
 
 
 def test_a_float32_start_of_a_float64_run(lasso_problem):
-    algorithm = cfl.FedNMap(local_steps=2, local_lr=0.05)
+    options = Options(rounds=1, dtype="float64", weights="uniform")
     short = lasso_problem.with_params(lasso_problem.params.astype(np.float32))
-    run = dict(rounds=1, dtype="float64")
-    assert "params are float32" in told(short, None, algorithm, **run)[1][0]
-    assert not told(lasso_problem, None, algorithm, **run)[1]
+    assert "params are float32" in cautions(short, ALGORITHM, options)[0]
+    assert not cautions(lasso_problem, ALGORITHM, options)
     model = cfl.models.linear_regression(8).problem(lasso_problem.clients)
     assert not model.short_start
 
 
 def test_unequal_clients_are_told_once():
     problem = lasso()  # 7 to 15 samples
-    algorithm = cfl.FedNMap(local_steps=2, local_lr=0.05)
-    run = dict(rounds=1)
-    _, first = told(problem, None, algorithm, weights=None, **run)
-    _, again = told(problem, None, algorithm, weights=None, **run)
+    first, again = (cautions(problem, ALGORITHM, Options(rounds=1)) for _ in range(2))
     assert len(first) == 1 and not again
     assert "7 to 15 samples" in first[0] and "weights='size'" in first[0]
     other = lasso()
     for weights in ("uniform", "size"):
-        assert not told(other, None, algorithm, weights=weights, **run)[1]
-    alike = lasso(clients=2, samples=(8, 15))
-    assert not told(alike, None, algorithm, weights=None, **run)[1]
+        assert not cautions(other, ALGORITHM, Options(rounds=1, weights=weights))
+    assert not cautions(lasso(clients=2, samples=(8, 15)), ALGORITHM, Options(rounds=1))

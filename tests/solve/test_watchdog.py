@@ -19,7 +19,7 @@ import compositefl as cfl
 from compositefl.simulation import placement
 placement.pool_threads = lambda: 99
 rng = np.random.default_rng(0)
-clients = [(rng.normal(size=(30, 64)), rng.integers(0, 10, 30)) for _ in range(20)]
+clients = [(rng.normal(size=(5, 64)), rng.integers(0, 10, 5)) for _ in range(20)]
 problem = cfl.models.multinomial(64, 10).problem(clients)
 algorithm = cfl.FedNMap(gamma=1.0, local_steps=2, local_lr=0.1)
 phi = cfl.ByName({"*bias": cfl.Zero(), "*": cfl.NuclearNorm(0.01)})
@@ -31,7 +31,7 @@ print("done", flush=True)
 def test_a_run_that_stands_still_says_so(tmp_path):
     log = tmp_path / "stderr"
     with log.open("w") as file:
-        variables = dict(PJRT_NPROC="2", COMPOSITEFL_DEVICES="2", COMPOSITEFL_STALL_LIMIT="6")
+        variables = dict(PJRT_NPROC="2", COMPOSITEFL_DEVICES="2", COMPOSITEFL_STALL_LIMIT="3")
         process = subprocess.Popen(
             [sys.executable, "-c", STUCK], env=os.environ | variables, stdout=file, stderr=file
         )

@@ -47,6 +47,7 @@ class Knobs(NamedTuple):
     local_lr: float
     local_steps: int
     server_lr: float = 1.0
+    memory: float = 1.0  # gamma / eta_hat: over how many rounds z averages gradients at zeros
 
 
 def is_auto(value: Any) -> bool:

@@ -87,12 +87,15 @@ class FedNMap(FederatedAlgorithm):
             raise wrong_value("gamma", self.gamma, "a number or 'auto'")
 
     def at(self, knobs: Knobs) -> Self:
-        """gamma = eta_hat where it is "auto": the longest step without overshooting zeros."""
+        """gamma = eta_hat where it is "auto": the longest step without overshooting zeros.
+
+        With memory m it is m eta_hat, so that noise passes the prox as a mean over m rounds.
+        """
         chosen = super().at(knobs)
         if not is_auto(chosen.gamma):
             return chosen
         most = WITHIN * float(jnp.min(jnp.asarray(self.regularizer.max_prox)))
-        return replace(chosen, gamma=min(chosen.eta_hat, most))
+        return replace(chosen, gamma=min(knobs.memory * chosen.eta_hat, most))
 
     def rescale(self, server: Server, new: "FedNMap") -> Server:  # type: ignore[override]
         # The same x and the same subgradient (z - x)/gamma.

@@ -169,16 +169,17 @@ def carry_out(
 
 def tune_plan(plan: RunPlan, budget: int, metric: str) -> int:
     """Tune the algorithms of a plan and print the table."""
-    best = cfl.tune(
-        plan.problem,
-        plan.regularizer,
-        plan.algorithms,
-        budget=budget,
-        metric=metric,
-        trials=plan.settings.trials,
-        progress=not plan.settings.quiet,
-        **_options(plan.settings, plan.eval_gamma),
-    )
+    with plain_warnings("tune"):
+        best = cfl.tune(
+            plan.problem,
+            plan.regularizer,
+            plan.algorithms,
+            budget=budget,
+            metric=metric,
+            trials=plan.settings.trials,
+            progress=not plan.settings.quiet,
+            **_options(plan.settings, plan.eval_gamma),
+        )
     last = [metric, "points", "diverged"]
     best = best[[*(column for column in best if column not in last), *last]]
     out = Table(box=SIMPLE_HEAD)
@@ -187,10 +188,7 @@ def tune_plan(plan: RunPlan, budget: int, metric: str) -> int:
     for _, row in best.iterrows():
         out.add_row(*(_cell(value) for value in row))
     print_table(out)
-    failed = [row["method"] for _, row in best.iterrows() if not np.isfinite(row[metric])]
-    if failed:
-        say(f"warning: {', '.join(failed)}: every run diverged; start from smaller step sizes")
-    return ENDED_BADLY if failed else DONE
+    return DONE if np.isfinite(best[metric].astype(float)).all() else ENDED_BADLY
 
 
 def _cell(value: Any) -> str:

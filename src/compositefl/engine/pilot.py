@@ -33,15 +33,16 @@ BETTER = 0.02  # share of the champion's progress by which a challenger must exc
 ROUNDING = 4e-7  # of psi, what float32 cannot tell apart
 RISE = 0.1  # with noise: share of the progress so far that psi may rise before it counts as failure
 CERTAIN = 2.0  # with noise: progress of fewer standard deviations of psi is none
-MUCH_BETTER = 0.3  # with noise: as BETTER, for a shorter path off the floor: it is calmer at once
+MUCH_BETTER = 0.3  # with noise: as BETTER, for a shorter path: it is calmer at once
 MOVING = 0.95  # a residual below this share of that of the mark is progress where psi shows none
 SOLVED = 1e-3  # of the residual of the start: below it no progress is no reason to go another way
 GIVE_UP = 6  # failures in a row after which psi is taken as it comes
+MEMORY = 4.0  # with minibatches: gamma / eta_hat
 PATIENCE = 0.3  # of the rounds so far, the rest after a step down at the floor of the noise
 
 # What a challenger changes, in powers of the factor: the path, and the server's step.
 MOVES = {"longer": (1, 0), "shorter": (-1, 0), "less drift": (-1, 1), "more drift": (1, -1)}
-AT_FLOOR = ("shorter", "less drift")  # moves that lower a floor of the noise
+CALMER = ("shorter", "less drift")  # moves that show less noise at once
 
 
 class Order(NamedTuple):
@@ -70,6 +71,7 @@ class Pilot:
     local_lr: float | None = None  # where the user gave it
     local_steps: int | None = None
     server_free: bool = False
+    memory: float = 1.0  # of the knobs
     most: float = math.inf  # path times the server's step stays below, for 1/rho
     factor: float = 4.0  # of the moves; 2 once none has won
     shortest: int = SHORTEST
@@ -82,19 +84,22 @@ class Pilot:
     first: float = math.nan  # psi of the start
     mark: float = math.nan  # psi of the mark
     champion: float = math.nan  # psi of the champion at the end of its rounds
+    progress: float = 0.0  # of the champion, for the margin by which it must be beaten
     first_residual: float = math.nan  # norm of the natural residual at the start
     mark_residual: float = math.nan  # at the mark
     failures: int = 0  # in a row
     good: Scale | None = None  # the scale before the first of them
-    floor: bool = False  # the champion was at the floor of the noise
     wait: int = 0  # rounds of the rest, where they are more than usual
     recent: tuple[float, ...] = ()  # psi at the looks of this phase
 
     @classmethod
-    def of(cls, method: Any, curvature: float, noisy: bool, share: float) -> "Pilot":
+    def of(
+        cls, method: Any, curvature: float, noisy: bool, share: float, minibatches: bool = False
+    ) -> "Pilot":
         """The first guess: local steps of 1/L, L the largest curvature of a client, many of them.
 
         method: with "auto" where a number is to set itself. share: of the clients in a round.
+        minibatches: whether these are the noise, or a part of it.
         """
         most = longest_path(method)
         known = math.isfinite(curvature) and curvature > 0
@@ -114,6 +119,7 @@ class Pilot:
             **given,
             most=most,
             server_free=isinstance(server, str),
+            memory=MEMORY if minibatches else 1.0,
             shortest=shortest,
             length=shortest,
         )
@@ -130,7 +136,7 @@ class Pilot:
             wanted = scale.path * (1 / lr if lr else self.curvature)
             most = MOST_STEPS if self.noisy and lr is None else math.ceil(wanted - 1e-9)
             steps = min(max(1, most), MOST_STEPS)
-        return Knobs(lr or scale.path / steps, steps, scale.server)
+        return Knobs(lr or scale.path / steps, steps, scale.server, self.memory)
 
     @property
     def next_look(self) -> int:
@@ -182,8 +188,12 @@ class Pilot:
         move = seen._next_move(same)
         if move is None:  # nothing to try: the champion goes on
             return replace(seen, mark=seen._level())._enter("rest", round_), Order(keep="mark")
-        challenger, floor = seen._moved(move), seen._at_floor()
-        duel = replace(seen, champion=seen._level(), move=move, challenger=challenger, floor=floor)
+        if seen._at_floor():  # which a shorter path lowers: no duel is needed
+            lower = replace(seen, scale=seen._moved(move), mark=seen._level(), move="longer")
+            lower = replace(lower, lost=0, wait=round(PATIENCE * round_))
+            return lower._enter("rest", round_), Order(keep="mark", changed=True)
+        duel = replace(seen, champion=seen._level(), progress=seen._progress(), move=move)
+        duel = replace(duel, challenger=seen._moved(move))
         return duel._enter("duel", round_), Order(keep="champion", back="mark", changed=True)
 
     def begin_anew(self, round_: int) -> tuple["Pilot", Order]:
@@ -209,16 +219,11 @@ class Pilot:
 
     def _in_duel(self, round_: int) -> tuple["Pilot", Order]:
         psi, done = self.recent[-1], round_ >= self.since + self.length
-        calmer = self.noisy and not self.floor and self.move in AT_FLOOR
-        share = MUCH_BETTER if calmer else BETTER
-        goal = self.champion - share * max(self.mark - self.champion, 0.0)
-        goal -= ROUNDING * abs(self.champion)
+        share = MUCH_BETTER if self.noisy and self.move in CALMER else BETTER
+        goal = self.champion - share * self.progress - ROUNDING * abs(self.champion)
         if (done or not self.noisy) and self._level() < goal:
             won = replace(self, scale=self.challenger or self.scale, challenger=None, lost=0)
             won = replace(won, mark=self._level())
-            if self.floor:
-                won = replace(won, wait=round(PATIENCE * round_), move="longer")
-                return won._enter("rest", round_), Order(keep="mark")
             return won._enter("run", round_), Order(keep="mark")
         half = round_ >= self.since + self.length / 2
         if done or not math.isfinite(psi) or (half and self._failed(psi)):
@@ -270,6 +275,17 @@ class Pilot:
         late = self._late() if self.noisy else self.recent[-1:]
         return sum(late) / len(late)
 
+    def _progress(self) -> float:
+        """How far psi fell in this phase; without noise not more than its last look's pace.
+
+        psi falls steeply from a start, and a share of that may be more than all that is left.
+        """
+        fall = max(self.mark - self._level(), 0.0)
+        if self.noisy or len(self.recent) < 2:
+            return fall
+        pace = max(self.recent[-2] - self.recent[-1], 0.0)
+        return min(fall, pace * len(self.recent))
+
     def _at_floor(self) -> bool:
         """Whether the champion's progress is lost in the noise of psi."""
         late = self._late()
@@ -294,14 +310,14 @@ class Pilot:
         return [name for name in MOVES if free and (drift or "drift" not in name)]
 
     def _next_move(self, same: Callable[[Knobs, Knobs], bool]) -> str | None:
-        """The next move that changes something; at a floor of the noise one that lowers it."""
-        names, floor = list(MOVES), self._at_floor()
+        """The next move that changes something; at a floor of the noise the one that lowers it."""
+        names = list(MOVES)
         start = names.index(self.move)
-        for name in names[start:] + names[:start]:
-            if name in self._moves() and (not floor or name in AT_FLOOR):
-                other = self._moved(name)
-                if not same(self._knobs(self.scale), self._knobs(other)):
-                    return name
+        order = ["shorter"] if self._at_floor() else names[start:] + names[:start]
+        for name in order:
+            other = self._moved(name)
+            if name in self._moves() and not same(self._knobs(self.scale), self._knobs(other)):
+                return name
         return None
 
     def _moved(self, move: str) -> Scale:

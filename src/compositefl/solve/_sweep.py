@@ -18,7 +18,7 @@ from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.elementary import Zero
 from compositefl.solve._minimize import minimize
 from compositefl.solve._weight_max import weight_max
-from compositefl.solve.ending import summary_of
+from compositefl.solve.ending import rose, summary_of
 from compositefl.solve.inputs import checked_problem, with_regularizer
 from compositefl.solve.options import Options
 from compositefl.solve.run import Run
@@ -78,7 +78,8 @@ def sweep(
     Returns the histories of all runs in one table: the columns of `Result.history`, one column
     for each entry of the grid, "diverged", the round in which the run left the finite numbers,
     counted from 1 as in `Result.diverged`, 0 for none, and "point", the number of the combination,
-    the last entry of the grid running fastest.
+    the last entry of the grid running fastest. A warning counts the points that diverged or ended
+    above their start.
     """
     if not grid or not all(len(values) for values in grid.values()):
         raise CompositeFLError(f"grid={dict(grid)} must name at least one field with values")
@@ -89,6 +90,14 @@ def sweep(
     table, found = run_all(problem, candidates, trials, checked, models)
     for name in grid:
         table[name] = [points[i][name] for i in table["point"]]
+    if bad := ended_badly(table):
+        first = ", ".join(f"{name}={value:g}" for name, value in points[bad[0]].items())
+        warnings.warn(
+            f"{len(bad)} of {len(points)} points diverged or ended with psi above its start, the "
+            f"first at {first}",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
     return (table, found) if models else table
 
 
@@ -121,6 +130,15 @@ def run_all(
     table["point"] = table["run"] // trials
     found = [_runs_of(params, p, trials) for p in range(len(candidates))] if models else []
     return table.drop(columns="run"), found
+
+
+def ended_badly(table: "pd.DataFrame") -> list[int]:
+    """The points of which a run diverged or ended with psi above its start."""
+    bad = set()
+    for (point, _), rows in table.groupby(["point", "trial"]):
+        if rows["diverged"].iloc[-1] or rose(rows["psi"].tolist()):
+            bad.add(int(point))
+    return sorted(bad)
 
 
 def _runs_of(params: Params, point: int, trials: int) -> Params:

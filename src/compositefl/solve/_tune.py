@@ -3,18 +3,22 @@
 import dataclasses
 import warnings
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from compositefl.algorithms.base import Algorithm, automatic
 from compositefl.core.component import replace
-from compositefl.core.errors import CompositeFLError, is_concrete, require_integer
+from compositefl.core.errors import (
+    CompositeFLError,
+    ConvergenceWarning,
+    is_concrete,
+    require_integer,
+)
 from compositefl.problem import Problem
 from compositefl.regularizers.base import Regularizer
 from compositefl.solve._halving import halve
-from compositefl.solve._sweep import run_all
+from compositefl.solve._sweep import ended_badly, run_all
 from compositefl.solve.inputs import checked_problem, short, with_regularizer
 from compositefl.solve.options import Options
 
@@ -42,9 +46,9 @@ def tune(
     the number of local steps among them: at most `budget` points, the work of about six full runs.
     A method with numbers is tuned around them, one after the other: its step size first, then gamma
     or eta where it has them, each on a geometric grid; `budget` points in all. A warning tells of a
-    best number that sits at the edge of its grid. Points outside a method's admissible range are
-    left out. The score is the mean of `metric` over the trials and the last tenth of the rounds; a
-    run that diverged does not count.
+    best number that sits at the edge of its grid, and of a best run that ends above its start.
+    Points outside a method's admissible range are left out. The score is the mean of `metric` over
+    the trials and the last tenth of the rounds; a run that diverged does not count.
 
     Returns one row per method: its best numbers, its score, and how many points were tried and
     diverged.
@@ -60,14 +64,13 @@ def tune(
         )
     methods = {name: with_regularizer(a, regularizer) for name, a in algorithms.items()}
     checked = Options(**options).settled(list(methods.values()))
-    rows = []
+    rows, judge = [], Judge(problem, trials, metric)
     for name, best in methods.items():
         fields = automatic(best) or tuned_fields(best)
         points = diverged = 0
         score = np.inf
         at_edge: list[str] = []
         if automatic(best):
-            judge = partial(score_all, problem, trials=trials, metric=metric)
             best, score, points, diverged, at_edge = halve(problem, best, checked, budget, judge)
             fields = [*dict.fromkeys([*fields, "local_steps"])]
         else:
@@ -75,7 +78,7 @@ def tune(
                 candidates = admissible(
                     problem, checked, best, field, max(1, budget // len(fields))
                 )
-                scores = score_all(problem, candidates, trials, checked, metric)
+                scores = judge(candidates, checked)
                 points, diverged = points + len(scores), diverged + int(np.sum(np.isinf(scores)))
                 place = int(np.argmin(scores))
                 best, score = candidates[place], float(scores.min())
@@ -86,6 +89,13 @@ def tune(
             warnings.warn(
                 f"{name}: {numbers} is at the edge of its grid: better numbers may lie beyond",
                 RuntimeWarning,
+                stacklevel=2,
+            )
+        if repr(best) in judge.bad:
+            how = "ends with psi above its start" if np.isfinite(score) else "diverged"
+            warnings.warn(
+                f"{name}: the best of {points} points {how}; start from smaller step sizes",
+                ConvergenceWarning,
                 stacklevel=2,
             )
         rows.append(
@@ -99,17 +109,24 @@ def tune(
     return pd.DataFrame(rows)
 
 
-def score_all(
-    problem: Problem, candidates: list[Algorithm], trials: int, options: Options, metric: str
-) -> np.ndarray:
-    """One number per candidate, smaller is better; infinity for one that diverged."""
-    table, _ = run_all(problem, candidates, trials, options)
-    if metric not in table:
-        raise CompositeFLError(f"metric='{metric}' must be one of {sorted(table.columns)}")
-    late = table[table["round"] >= 0.9 * table["round"].max()]
-    value = -late[metric] if metric in LARGER_IS_BETTER else late[metric]
-    value = value.where(late["diverged"] == 0, np.inf).fillna(np.inf)
-    return np.asarray(value.groupby(late["point"]).mean())
+class Judge:
+    """Scores of candidates after a run, and which of them ended badly."""
+
+    def __init__(self, problem: Problem, trials: int, metric: str):
+        self.problem, self.trials, self.metric = problem, trials, metric
+        self.bad: set[str] = set()  # whose last run diverged or ended above its start
+
+    def __call__(self, candidates: list[Algorithm], options: Options) -> np.ndarray:
+        """One number per candidate, smaller is better; infinity for one that diverged."""
+        table, _ = run_all(self.problem, candidates, self.trials, options)
+        if self.metric not in table:
+            raise CompositeFLError(f"metric='{self.metric}' must be one of {sorted(table.columns)}")
+        self.bad -= {repr(candidate) for candidate in candidates}
+        self.bad |= {repr(candidates[point]) for point in ended_badly(table)}
+        late = table[table["round"] >= 0.9 * table["round"].max()]
+        value = -late[self.metric] if self.metric in LARGER_IS_BETTER else late[self.metric]
+        value = value.where(late["diverged"] == 0, np.inf).fillna(np.inf)
+        return np.asarray(value.groupby(late["point"]).mean())
 
 
 def tuned_fields(algorithm: Algorithm) -> list[str]:

@@ -6,13 +6,12 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.trees import weighted_mean
 from compositefl.core.types import Batch, Params, PyTree
-from compositefl.core.vector import Vector, squared_norm
+from compositefl.core.vector import Vector
 from compositefl.engine.eager import full_mean, mean_over_parts
 from compositefl.engine.samples import gather
 from compositefl.problem import Coupled, Problem
@@ -26,7 +25,8 @@ DIGITS = 1e-7  # relative precision of the result
 EXACT = 1e-10  # residual of the free parameters, relative to the gradient
 STEPS = 5000  # of the proximal gradient method for them
 
-Objective = Callable[[Vector], tuple[Any, Vector]]  # f and its gradient
+# f and its gradient, as NumPy's arrays: every operation of JAX would be compiled for each shape
+Objective = Callable[[Vector], tuple[Any, Vector]]
 
 
 def weight_max(
@@ -50,13 +50,13 @@ def weight_max(
     with jax.enable_x64(True):
         penalised = _penalised(regularizer, field, problem.start("float64"))
         objective = _objective(problem, shares)
-        start = Vector(problem.start("float64")).map(lambda a, p: jnp.where(p, 0, a), penalised)
+        start = Vector(problem.start("float64")).map(lambda a, p: np.where(p, 0, a), penalised)
         x, gradient = _minimise_free(objective, _at(regularizer, field, 0.0), start, penalised)
 
         def is_zero(weight: float) -> bool:
             phi = _at(regularizer, field, weight)
             t = _prox_parameter(phi)
-            point = Vector(phi.prox((x - t * gradient).tree, t))
+            point = _prox(phi, x - t * gradient, t)
             return not _any(point.map(lambda a, p: (a != 0) & p, penalised))
 
         return _bisect(is_zero, f"no {field} of {regularizer!r} makes the zero model stationary")
@@ -70,8 +70,12 @@ def _prox_parameter(phi: Regularizer) -> float:
     return min(1.0, 0.5 * float(phi.max_prox))
 
 
+def _prox(phi: Regularizer, z: Vector, t: float) -> Vector:
+    return Vector(jax.device_get(phi.prox(z.tree, t)))
+
+
 def _any(tree: PyTree) -> bool:
-    return any(bool(jnp.any(leaf)) for leaf in jax.tree.leaves(tree))
+    return any(bool(np.any(leaf)) for leaf in jax.tree.leaves(tree))
 
 
 def _penalised(regularizer: Regularizer, field: str, params: Params) -> Vector:
@@ -79,8 +83,8 @@ def _penalised(regularizer: Regularizer, field: str, params: Params) -> Vector:
     rng = np.random.default_rng(0)
     large = _at(regularizer, field, LARGEST)
     t = _prox_parameter(large)
-    z = jax.tree.map(lambda a: t * PROBE * jnp.asarray(rng.uniform(0.5, 1, a.shape)), params)
-    with_it, without = (Vector(phi.prox(z, t)) for phi in (large, _at(regularizer, field, 0.0)))
+    z = Vector(params).map(lambda a: t * PROBE * rng.uniform(0.5, 1, a.shape))
+    with_it, without = (_prox(phi, z, t) for phi in (large, _at(regularizer, field, 0.0)))
     penalised = with_it.map(lambda a, b: (a == 0) & (b != 0), without)
     if not _any(penalised):
         raise CompositeFLError(f"no {field} of {regularizer!r} makes the zero model stationary")
@@ -90,7 +94,8 @@ def _penalised(regularizer: Regularizer, field: str, params: Params) -> Vector:
 def _objective(problem: Problem, shares: np.ndarray) -> Objective:
     """f with these weights of the clients, and its gradient, in float64."""
     if problem.compiles and not isinstance(problem.loss, Coupled):
-        return Probe(problem, "float64", 0, shares).value_and_gradient
+        probe = Probe(problem, "float64", 0, shares)
+        return lambda x: jax.device_get(probe.value_and_gradient(x))
     loss: Any = problem.loss
     samples = [gather(problem, [i], int(n), np.float64) for i, n in enumerate(problem.sizes)]
     compiled = jax.jit(jax.value_and_grad(loss.function)) if problem.compiles else None
@@ -120,15 +125,15 @@ def _minimise_free(
     momentum dropped when it points uphill.
     """
     value, gradient = objective(x)
-    if not _any(penalised.map(jnp.logical_not)):
+    if not _any(penalised.map(np.logical_not)):
         return x, gradient
     scale = _largest(gradient)
     y, momentum = x, 1.0
     step = min(1e3, 0.5 * float(phi.max_prox))
 
     def forward(y: Vector, gradient: Vector) -> Vector:
-        moved = Vector(phi.prox((y - step * gradient).tree, step))
-        return moved.map(lambda a, p: jnp.where(p, 0, a), penalised)
+        moved = _prox(phi, y - step * gradient, step)
+        return moved.map(lambda a, p: np.where(p, 0, a), penalised)
 
     for _ in range(STEPS):
         value, gradient = objective(y)
@@ -153,17 +158,17 @@ def _minimise_free(
 
 def _below_model(new: float, old: float, gradient: Vector, change: Vector, step: float) -> bool:
     """f(y + d) <= f(y) + <grad f(y), d> + ||d||^2 / (2 step), up to rounding."""
-    model = old + _dot(gradient, change) + float(squared_norm(change)) / (2 * step)
+    model = old + _dot(gradient, change) + _dot(change, change) / (2 * step)
     return bool(new <= model + 1e-14 * abs(old))
 
 
 def _dot(a: Vector, b: Vector) -> float:
-    products = a.map(lambda p, q: jnp.sum(p * q), b)
+    products = a.map(lambda p, q: np.sum(p * q), b)
     return float(sum(jax.tree.leaves(products)))
 
 
 def _largest(x: Vector) -> float:
-    return max(float(jnp.max(jnp.abs(leaf), initial=0.0)) for leaf in jax.tree.leaves(x))
+    return max(float(np.max(np.abs(leaf), initial=0.0)) for leaf in jax.tree.leaves(x))
 
 
 def _bisect(is_zero: Callable[[float], bool], complaint: str) -> float:

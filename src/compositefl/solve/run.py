@@ -75,9 +75,10 @@ class Run:
         self._warn_of_a_full_disk()
         self.steering: Steering | None = None
         if any(automatic(method) for method in methods):
-            noisy = bool(options.noise(methods[0], clients))
+            noise = options.noise(methods[0], clients)
             share = options.client_count(clients) / clients
-            self.steering = Steering(self.simulation, methods, noisy, share)
+            about = bool(noise), share, "minibatches" in noise
+            self.steering = Steering(self.simulation, methods, *about)
         self.name = type(methods[0]).__name__
         self._measured: tuple[int, Any] = (-1, None)  # the round of an evaluation, and its numbers
         self.cost = round_cost(algorithms[0], problem.start(options.dtype))

@@ -20,10 +20,17 @@ class Steering:
     round.
     """
 
-    def __init__(self, simulation: Any, methods: Sequence[Algorithm], noisy: bool, share: float):
+    def __init__(
+        self,
+        simulation: Any,
+        methods: Sequence[Algorithm],
+        noisy: bool,
+        share: float,
+        minibatches: bool = False,
+    ):
         self.simulation, self.methods = simulation, methods
-        curvature = simulation.curvature()
-        self.pilots = [Pilot.of(method, curvature, noisy, share) for method in methods]
+        about = simulation.curvature(), noisy, share, minibatches
+        self.pilots = [Pilot.of(method, *about) for method in methods]
         first = self.algorithms()
         start = [
             a if a.regularizer.constrains else m.at(BEFORE)

@@ -52,7 +52,7 @@ def test_whoever_loads_jax_gets_the_settings(imports):
 
 def test_names_for_a_run_load_no_table_and_no_optimiser():
     names = "cfl.minimize, cfl.sweep, cfl.Problem, cfl.FedNMap, cfl.Mime, cfl.L1, cfl.models"
-    late = ("pandas", "optax", "matplotlib", "sklearn")
+    late = ("pandas", "optax", "matplotlib", "sklearn", "rich", "pooch", "jax.extend")
     code = (
         f"import sys, compositefl as cfl; {names}; "
         f"print([name for name in {late} if name in sys.modules])"

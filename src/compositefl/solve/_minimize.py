@@ -120,11 +120,9 @@ def minimize(
         "tolerance": tolerance,
         "noise": options.noise(algorithm, len(problem.sizes)),
     }
-    import pandas as pd  # here: it takes longer to load than all else
-
     result = Result(
         params=params,
-        history=pd.DataFrame(run.history).drop(columns="run"),
+        history=[{k: v for k, v in row.items() if k != "run"} for row in run.history],
         server=state.server,
         clients=clients,
         stopped=stopped,

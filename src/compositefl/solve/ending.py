@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -63,7 +63,7 @@ class Ending:
 
 
 def how_it_ended(
-    history: "pd.DataFrame",
+    history: "pd.DataFrame | list[dict[str, Any]]",
     stopped: str,
     *,
     tolerance: float | None = None,
@@ -78,23 +78,34 @@ def how_it_ended(
     Converged means: psi is not above its start, and the norm of the natural residual is at most
     the tolerance, or without one at most a thousandth of its start.
     """
-    if "sites" in history:  # of a network: rows from fewer sites are of another f
-        history = history[history["sites"] == max(history["sites"].max(), 1)]
-    if history.empty:
+    table = columns(history)
+    if len(table.get("sites", ())):  # of a network: rows from fewer sites are of another f
+        sites = table["sites"]
+        table = {name: series[sites == max(sites.max(), 1)] for name, series in table.items()}
+    if not len(table.get("trial", ())):
         if any(diverged):
             return Ending("diverged", f"diverged in round {max(diverged)}", tolerance)
         return Ending("too short to tell", "ended without an evaluation", tolerance)
-    trials = list(history.groupby("trial"))
+    trials = np.unique(table["trial"]).tolist()
     endings = []
-    for (_, rows), round_ in zip(trials, [*diverged, *[0] * len(trials)], strict=False):
+    for trial, round_ in zip(trials, [*diverged, *[0] * len(trials)], strict=False):
+        rows = {name: series[table["trial"] == trial] for name, series in table.items()}
         endings.append(_of_one(_Course.of(rows), stopped, tolerance, noise, round_))
     ranks = [KINDS.index(ending.kind) for ending in endings]
     worst = endings[int(np.argmin(ranks))]
     if len(trials) == 1:
         return worst
     alike = ranks.count(min(ranks))
-    which = f"{alike} of {len(trials)} trials, first trial {trials[int(np.argmin(ranks))][0]}: "
+    which = f"{alike} of {len(trials)} trials, first trial {trials[int(np.argmin(ranks))]}: "
     return Ending(worst.kind, which + worst.sentence, tolerance)
+
+
+def columns(history: "pd.DataFrame | list[dict[str, Any]]") -> dict[str, np.ndarray]:
+    """The columns of a table, or of rows that are not one yet: pandas takes a while to load."""
+    if isinstance(history, list):
+        names = dict.fromkeys(name for row in history for name in row)
+        return {name: np.array([row.get(name, np.nan) for row in history]) for name in names}
+    return {name: history[name].to_numpy() for name in history}
 
 
 def rose(psi: Sequence[float]) -> bool:
@@ -120,9 +131,9 @@ class _Course(NamedTuple):
     residual: np.ndarray
 
     @classmethod
-    def of(cls, rows: "pd.DataFrame") -> "_Course":
-        residual = np.sqrt(rows["natural_residual_sq"].to_numpy(float))
-        return cls(rows["round"].to_numpy(float), rows["psi"].to_numpy(float), residual)
+    def of(cls, rows: dict[str, np.ndarray]) -> "_Course":
+        residual = np.sqrt(rows["natural_residual_sq"].astype(float))
+        return cls(rows["round"].astype(float), rows["psi"].astype(float), residual)
 
     @property
     def start(self) -> float:

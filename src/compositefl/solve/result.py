@@ -15,12 +15,29 @@ from safetensors.numpy import save as safetensors
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.trees import named_leaves
 from compositefl.core.types import Params
-from compositefl.solve.ending import Ending, how_it_ended
+from compositefl.solve.ending import Ending, columns, how_it_ended
 
 if TYPE_CHECKING:
     import pandas as pd
 
 BARE = "params"  # the name in files of a model that is one array and not a tree
+
+
+class _Table:
+    """A field that takes rows and gives a table, made when it is first asked for."""
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        if owner is None:
+            return self
+        value = owner.__dict__["history"]
+        if isinstance(value, list):
+            import pandas as pd  # here: half as long as JAX to load
+
+            value = owner.__dict__["history"] = pd.DataFrame(value)
+        return value
+
+    def __set__(self, owner: Any, value: Any) -> None:
+        owner.__dict__["history"] = value
 
 
 @dataclass(frozen=True)
@@ -44,16 +61,17 @@ class Result:
 
     def summary(self) -> str:
         """One sentence: how the run ended, and the model's objective and zeros."""
-        if self.history.empty:
+        table = columns(self.__dict__["history"])
+        if not len(table.get("psi", ())):
             return self.ending.sentence
-        last = self.history.iloc[-1]
-        return f"{self.ending.sentence}; psi {last.psi:.6g}, {last.zeros:.1%} zeros"
+        psi, zeros = table["psi"][-1], table["zeros"][-1]
+        return f"{self.ending.sentence}; psi {psi:.6g}, {zeros:.1%} zeros"
 
     @cached_property
     def ending(self) -> Ending:
         """How the run ended, read from the history; of several trials the worst."""
         return how_it_ended(
-            self.history,
+            self.__dict__["history"],
             self.stopped,
             tolerance=self.config.get("tolerance"),
             noise=self.config.get("noise", ()),
@@ -71,7 +89,7 @@ class Result:
     @property
     def ended_badly(self) -> bool:
         """A trial diverged, or ended with psi above its start or not finite."""
-        return any(self.diverged) or (not self.history.empty and self.ending.bad)
+        return any(self.diverged) or (len(self.__dict__["history"]) > 0 and self.ending.bad)
 
     def save(self, path: str | Path) -> None:
         """Write history.csv, model.safetensors and config.json into the folder `path`."""
@@ -135,6 +153,9 @@ class Result:
             diverged=config.pop("diverged", []),
             config=config,
         )
+
+
+Result.history = _Table()  # after the fact: it is no default
 
 
 def _read_history(path: Path) -> "pd.DataFrame":

@@ -200,7 +200,7 @@ class Pilot:
         """Forget psi, which is about other clients from now on; a duel ends without a winner."""
         back = self.phase == "duel"
         order = Order(back="champion", same="champion", changed=True) if back else Order()
-        over = replace(self, challenger=None, failures=0, good=None, floor=False)
+        over = replace(self, challenger=None, failures=0, good=None)
         over = replace(over, first=math.nan, mark=math.inf)
         return over._enter("run", round_), order
 

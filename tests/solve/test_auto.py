@@ -11,6 +11,7 @@ import compositefl as cfl
 from compositefl.algorithms.base import Knobs
 from compositefl.core.vector import Vector
 from compositefl.engine.pilot import Pilot, Scale
+from compositefl.solve._sweep import run_all
 from compositefl.solve.defaults import default_algorithm
 from compositefl.solve.options import Options
 from compositefl.solve.trajectory import Trajectory
@@ -130,6 +131,8 @@ def test_the_solution_without_a_number():
     eta_hat = used["local_lr"] * used["local_steps"]
     np.testing.assert_allclose(used["gamma"], eta_hat)
     np.testing.assert_array_equal(result.params == 0, exact == 0)  # exact zeros
+    steps, lr = used.iloc[-1][["local_steps", "local_lr"]]
+    assert f"numbers set to local_steps={steps:.3g}, local_lr={lr:.3g}" in result.summary()
 
 
 def test_some_numbers_may_be_given():
@@ -158,20 +161,25 @@ NOISY = dict(rounds=40, batch_size=2, participation=0.5, **QUIET)
 
 
 @pytest.fixture(scope="module")
-def noisy_run():
-    return cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(), **NOISY)
+def noisy_runs():
+    return cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(), trials=2, **NOISY)
 
 
-def test_a_trial_does_not_depend_on_the_others(noisy_run):
-    two = cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(), trials=2, **NOISY)
-    np.testing.assert_allclose(two.params[0], noisy_run.params, rtol=1e-5, atol=1e-6)
-    assert not np.allclose(two.params[1], noisy_run.params, atol=1e-3)
+def test_a_run_does_not_depend_on_those_beside_it(noisy_runs):
+    pair = [cfl.FedNMap(local_steps=q, regularizer=cfl.L1(0.05)) for q in ("auto", 3)]
+    table, models = run_all(lasso(), pair, 1, Options(**NOISY), models=True)
+    np.testing.assert_allclose(models[0], noisy_runs.params[0], rtol=1e-5, atol=1e-6)
+    alone, beside = (h[h["trial"] == 0] for h in (noisy_runs.history, table))
+    beside = beside[beside["point"] == 0]
+    np.testing.assert_allclose(beside["local_lr"], alone["local_lr"])
+    for other in (models[1], noisy_runs.params[1]):
+        assert not np.allclose(other, models[0], atol=1e-3)
 
 
-def test_a_resumed_run_goes_on_as_if_nothing_had_happened(noisy_run, tmp_path, monkeypatch):
+def test_a_resumed_run_goes_on_as_if_nothing_had_happened(noisy_runs, tmp_path, monkeypatch):
     from compositefl.solve.run import Run
 
-    options = dict(checkpoint=tmp_path / "state.npz", **NOISY)
+    options = dict(checkpoint=tmp_path / "state.npz", trials=2, **NOISY)
     enough = Run._enough
     stop = lambda run: "interrupted" if run.simulation.round >= 23 else enough(run)  # noqa: E731
     monkeypatch.setattr(Run, "_enough", stop)
@@ -179,9 +187,9 @@ def test_a_resumed_run_goes_on_as_if_nothing_had_happened(noisy_run, tmp_path, m
     assert half.stopped == "interrupted" and 23 <= half.rounds < 40
     monkeypatch.setattr(Run, "_enough", enough)
     on = cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(), resume=True, **options)
-    np.testing.assert_array_equal(on.params, noisy_run.params)
+    np.testing.assert_array_equal(on.params, noisy_runs.params)
     columns = ["psi", "local_lr", "local_steps", "gamma"]
-    np.testing.assert_array_equal(on.history[columns], noisy_run.history[columns])
+    np.testing.assert_array_equal(on.history[columns], noisy_runs.history[columns])
 
 
 def poisson(w, batch):

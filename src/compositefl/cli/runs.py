@@ -157,7 +157,8 @@ def carry_out(
         print_table(table(histories(plan, results)))
         print(_footnote(plan, results))
         for name, result in results.items():
-            print(f"{name}: {result.ending.sentence}")
+            found = f"; {result.numbers}" if result.numbers else ""
+            print(f"{name}: {result.ending.sentence}{found}")
     if plan.out is not None:
         written = fill_folder(plan.out, lambda folder: _write(folder, plan, results, command))
         if not quiet:

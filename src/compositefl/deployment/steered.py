@@ -35,7 +35,7 @@ class SteeredRun:
         self.coordinator, self.found = coordinator, curvature
         plan = coordinator.plan
         noisy = plan.batch_size is not None
-        self.steering = Steering(self, [plan.method], noisy, share=1.0)
+        self.steering = Steering(self, [plan.method], noisy, share=1.0, minibatches=noisy)
         self.sites: list[str] = []  # whose psi the pilot compares
         coordinator.calls.steered = self.about
 
@@ -120,7 +120,7 @@ def numbers_of(message: Message) -> Knobs:
     if len(given) != len(Knobs._fields):
         raise CompositeFLError(f"numbers={given!r} must be those of {', '.join(Knobs._fields)}")
     knobs = Knobs(*given)
-    require_positive(local_lr=knobs.local_lr, server_lr=knobs.server_lr)
+    require_positive(local_lr=knobs.local_lr, server_lr=knobs.server_lr, memory=knobs.memory)
     require_integer(local_steps=knobs.local_steps)
     if knobs.local_steps > MOST_STEPS:
         raise CompositeFLError(

@@ -20,6 +20,7 @@ from compositefl.solve.ending import Ending, columns, how_it_ended
 if TYPE_CHECKING:
     import pandas as pd
 
+NUMBERS = ("local_steps", "local_lr", "server_lr", "gamma")  # columns where they set themselves
 BARE = "params"  # the name in files of a model that is one array and not a tree
 
 
@@ -60,12 +61,20 @@ class Result:
         return f"Result({self.summary()})"
 
     def summary(self) -> str:
-        """One sentence: how the run ended, and the model's objective and zeros."""
+        """One sentence: how the run ended, the objective and zeros, numbers that set themselves."""
         table = columns(self.__dict__["history"])
         if not len(table.get("psi", ())):
             return self.ending.sentence
         psi, zeros = table["psi"][-1], table["zeros"][-1]
-        return f"{self.ending.sentence}; psi {psi:.6g}, {zeros:.1%} zeros"
+        found = f"; {self.numbers}" if self.numbers else ""
+        return f"{self.ending.sentence}; psi {psi:.6g}, {zeros:.1%} zeros{found}"
+
+    @property
+    def numbers(self) -> str:
+        """In words, what numbers that set themselves were at the end (of the last trial), or ""."""
+        table = columns(self.__dict__["history"])
+        there = [f"{name}={table[name][-1]:.3g}" for name in NUMBERS if name in table]
+        return "numbers set to " + ", ".join(there) if there else ""
 
     @cached_property
     def ending(self) -> Ending:

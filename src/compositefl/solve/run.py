@@ -146,7 +146,7 @@ class Run:
             cell = NotebookBar(rounds) if self.options.progress and in_notebook() else None
 
             def show() -> None:
-                note = f"residual {self.residual():.2e}"
+                note = f"residual {self.residual():.2e}{self._numbers()}"
                 bar(simulation.round, note)
                 if cell is not None:
                     cell.update(simulation.round, self._residuals(), note)
@@ -173,6 +173,12 @@ class Run:
         """Norm of the natural residual at the last evaluation, the largest over the runs."""
         last = self.history[-len(self.trials) :]
         return math.sqrt(max(row["natural_residual_sq"] for row in last))
+
+    def _numbers(self) -> str:
+        """The numbers of the first run that set themselves, for the progress bar."""
+        if self.steering is None:
+            return ""
+        return "".join(f" {name} {n:.3g}" for name, n in self.steering.numbers(0).items())
 
     def _residuals(self) -> list[float]:
         """The norm of the natural residual of the first run at each evaluation."""

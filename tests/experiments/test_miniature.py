@@ -3,12 +3,14 @@
 The data are small random ones of the right shapes and two rounds are run, so the verdicts mean
 nothing here; only that they can be reached. Compiling is what such a run costs. So each experiment
 builds its own problems, which checks data, partition and model against each other, and its methods
-against its penalties; what runs is one small problem with one penalty, whose programs all
-experiments share. The whole suite (COMPOSITEFL_TESTS=full) runs them on their own.
+against its penalties and options; what runs is one small problem with one penalty, every method
+once for all experiments. The whole suite (COMPOSITEFL_TESTS=full) runs them on their own.
 """
 
 import dataclasses
+import json
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,11 +18,14 @@ import pytest
 from compositefl import data, models
 from compositefl.algorithms.base import CompositeVariants
 from compositefl.core.component import replace
+from compositefl.core.errors import CompositeFLError
 from compositefl.data import partition
 from compositefl.experiments import EXPERIMENTS, runner, write_index
 from compositefl.experiments.declaration import PlannedRun
+from compositefl.experiments.pages import claims
 from compositefl.experiments.runner import fingerprint, reproduce
 from compositefl.regularizers import L1, Zero
+from compositefl.solve.options import Options
 from tests.conftest import FULL
 
 SHAPES = {
@@ -29,7 +34,7 @@ SHAPES = {
     "cifar10": ((32, 32, 3), 10),
     "a9a": ((123,), 2),
 }
-SHORT = {"rounds": 2, "trials": 2, "eval_every": 1}
+SHORT = {"rounds": 2, "eval_every": 1}
 ALIKE = {"batch_size": 4, "dtype": "float32", "devices": 1}  # what programs are made for
 DEEP = ("fednmap-fig6", "fedcanon-fig3")  # seconds to build, minutes to compile
 
@@ -50,12 +55,26 @@ def fake_load(name, **options):
 original_load = data.load
 
 
+class StandIn:
+    """Four clients, three classes, five features."""
+
+    def __call__(self):
+        rng = np.random.default_rng(0)
+        samples = data.Samples(rng.normal(size=(40, 5)), np.arange(40, dtype=np.int32) % 3)
+        return models.multinomial(5, 3).problem(partition.iid(samples, 4), test=samples)
+
+    def start(self, trial):
+        params = models.multinomial(5, 3).init(jax.random.key(trial))
+        rng = np.random.default_rng(trial)
+        return jax.tree.map(lambda a: rng.normal(size=a.shape).astype(np.float32), params)
+
+
 @pytest.fixture(scope="module")
 def stand_in():
-    """Four clients, three classes, five features."""
-    rng = np.random.default_rng(0)
-    samples = data.Samples(rng.normal(size=(40, 5)), np.arange(40, dtype=np.int32) % 3)
-    return models.multinomial(5, 3).problem(partition.iid(samples, 4), test=samples)
+    return StandIn()()
+
+
+histories = {}  # of the stand-in, by method and trial: other step sizes would tell no more here
 
 
 @pytest.fixture
@@ -63,16 +82,24 @@ def miniature(monkeypatch, stand_in):
     monkeypatch.setattr(data, "load", fake_load)
     run = runner.run_one
 
-    def short(planned, problem, checkpoint, progress):
+    def short(planned, problem, trial, checkpoint, progress):
         new = dataclasses.replace(planned, options=planned.options | SHORT)
         if FULL:
-            return run(new, problem, checkpoint, progress)
-        replace(planned.algorithm, regularizer=planned.regularizer).check()
+            return run(new, problem, trial, checkpoint, progress)
+        method = replace(planned.algorithm, regularizer=planned.regularizer)
+        Options(**new.options).check(problem, method)
+        known = type(planned.algorithm), trial
+        if known in histories:
+            return histories[known]
         smooth = isinstance(planned.algorithm, CompositeVariants)
         new = dataclasses.replace(
-            new, options=new.options | ALIKE, regularizer=Zero() if smooth else L1(1e-3)
+            new,
+            problem=StandIn(),
+            options=new.options | ALIKE,
+            regularizer=Zero() if smooth else L1(1e-3),
         )
-        return run(new, stand_in, checkpoint, progress)
+        histories[known] = run(new, stand_in, trial, checkpoint, progress)
+        return histories[known]
 
     monkeypatch.setattr(runner, "run_one", short)
 
@@ -80,39 +107,63 @@ def miniature(monkeypatch, stand_in):
 DECLARED = [name for name, e in EXPERIMENTS.items() if e.runs is not None]
 
 
+def shortened(name):
+    """The experiment with two trials, or one where nothing is random."""
+    experiment = EXPERIMENTS[name]
+    runs = [dataclasses.replace(p, trials=min(p.trials, 2)) for p in experiment.runs(True)]
+    if name in DEEP and not FULL:
+        runs = [dataclasses.replace(p, problem=StandIn()) for p in runs]
+    return dataclasses.replace(experiment, runs=lambda _quick: runs)
+
+
 @pytest.mark.filterwarnings("ignore::compositefl.core.errors.ConvergenceWarning")
 @pytest.mark.parametrize("name", DECLARED)
-def test_experiment_in_miniature(name, miniature, stand_in, tmp_path):
-    experiment = EXPERIMENTS[name]
-    if name in DEEP and not FULL:
-        runs = [dataclasses.replace(p, problem=lambda: stand_in) for p in experiment.runs(True)]
-        experiment = dataclasses.replace(experiment, runs=lambda _quick: runs)
+def test_experiment_in_miniature(name, miniature, tmp_path):
+    experiment = shortened(name)
     said = []
     verdicts = reproduce(experiment, tmp_path, quick=True, say=said.append, progress=False)
     assert verdicts and all(v.claim and v.paper and v.measured for v in verdicts)
     table = pd.read_csv(tmp_path / f"{name}.csv")
-    assert len(said) == len(experiment.runs(True)) and len(table) == 6 * len(said)
+    parts = sum(planned.trials for planned in experiment.runs(True))
+    assert len(said) == parts and len(table) == 3 * parts
+    panel = [c for c in experiment.runs(True)[0].labels if c not in experiment.compares]
+    for _, first in table[table["round"] == 0].groupby([*panel, "trial"]):
+        start = first["loss"].to_numpy()  # of the same model
+        assert FULL or np.allclose(start, start[0], rtol=1e-4), first
     assert (tmp_path / f"{name}.png").stat().st_size > 2000
     page = (tmp_path / f"{name}.md").read_text()
     assert experiment.source in page and all(c in page for c in experiment.choices)
+    assert json.loads((tmp_path / f"{name}.json").read_text())["runs"] == parts
     write_index(tmp_path)
     index = (tmp_path / "README.md").read_text()
-    assert index.count(f"[{name}]") == len(verdicts)
+    assert index.count(f"[{name}]") == len(claims(verdicts))
 
 
 @pytest.mark.filterwarnings("ignore::compositefl.core.errors.ConvergenceWarning")
-def test_runs_already_made_are_not_made_again(miniature, tmp_path):
-    experiment = dataclasses.replace(EXPERIMENTS["zhang-fig3"], draw=lambda _table, _path: None)
+def test_parts_already_made_are_not_made_again_and_whole_trials_alone_count(miniature, tmp_path):
+    experiment = dataclasses.replace(shortened("zhang-fig3"), draw=lambda _table, _path: None)
     said = []
-    once, again = (
-        reproduce(experiment, tmp_path, quick=True, say=said.append, progress=False)
-        for _ in range(2)
-    )
-    assert once == again and len(said) == len(experiment.runs(True))
+
+    def again(**options):
+        return reproduce(
+            experiment, tmp_path, quick=True, say=said.append, progress=False, **options
+        )
+
+    with pytest.raises(CompositeFLError, match="no trial is complete"):
+        again(finished=True)
+    once, first = again(), len(said)
+    assert again() == once and len(said) == first
+    planned = experiment.runs(True)[0]  # batch size 1
+    (tmp_path / "parts" / experiment.name / f"{fingerprint(planned, 1)}.csv").unlink()
+    again(finished=True)
+    table = pd.read_csv(tmp_path / f"{experiment.name}.csv")
+    assert set(table[table["batch size"] == 1]["trial"]) == {0}
+    assert set(table[table["batch size"] == 20]["trial"]) == {0, 1}
 
 
 def test_runs_have_different_fingerprints():
     for name in DECLARED:
         for quick in (True, False):
             runs: list[PlannedRun] = EXPERIMENTS[name].runs(quick)
-            assert len({fingerprint(planned) for planned in runs}) == len(runs)
+            made = [fingerprint(planned, trial) for planned in runs for trial in (0, 1)]
+            assert len(set(made)) == len(made)

@@ -1,12 +1,14 @@
 """The pages of the reproduction: what the code makes of the tables, with the remarks kept."""
 
+import shutil
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from compositefl.experiments import EXPERIMENTS, write_index
-from compositefl.experiments.runner import page, remarks
+from compositefl.experiments import EXPERIMENTS, provenance, write_index
+from compositefl.experiments.pages import page, remarks
+from compositefl.experiments.statistics import difference
 
 PAGES = Path(__file__).parents[2] / "docs" / "reproduction"
 
@@ -14,8 +16,9 @@ PAGES = Path(__file__).parents[2] / "docs" / "reproduction"
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_page_comes_from_its_table_and_its_remarks(name):
     experiment = EXPERIMENTS[name]
-    verdicts = experiment.judge(pd.read_csv(PAGES / f"{name}.csv"))
-    made = page(experiment, verdicts, False, remarks(PAGES, name))
+    table = pd.read_csv(PAGES / f"{name}.csv")
+    about = provenance.read(PAGES / f"{name}.json")
+    made = page(experiment, table, experiment.judge(table), about, False, remarks(PAGES, name))
     assert (PAGES / f"{name}.md").read_text() == made
 
 
@@ -28,8 +31,26 @@ def test_remarks_are_kept_and_are_no_claims(tmp_path):
     experiment = EXPERIMENTS["fednmap-fig4"]
     written = "- Found: | a | table | yes |\n"
     (tmp_path / f"{experiment.name}.remarks.md").write_text(written + "| x | y | yes |\n")
-    made = page(experiment, [], False, remarks(tmp_path, experiment.name))
-    assert written in made and "## What was found" in made
-    assert "What was found" not in page(experiment, [], False, remarks(tmp_path, "zhang-fig2"))
+
+    def made(name):
+        return page(experiment, pd.DataFrame(), [], None, False, remarks(tmp_path, name))
+
+    assert written in made(experiment.name) and "## What was found" in made(experiment.name)
+    assert "What was found" not in made("zhang-fig2")
     write_index(tmp_path)
-    assert "0 of 0" in (tmp_path / "README.md").read_text()
+    assert "The papers make 0 claims" in (tmp_path / "README.md").read_text()
+
+
+def test_index_is_what_the_tables_say(tmp_path):
+    shutil.copytree(PAGES, tmp_path, dirs_exist_ok=True)
+    write_index(tmp_path)
+    assert (tmp_path / "README.md").read_text() == (PAGES / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("values", "holds"),
+    [([1.0, 1.1, 0.9], True), ([-1.0, -1.1, -0.9], False), ([1.0, -2.0, 1.5], None), ([9.0], None)],
+)
+def test_a_difference_within_two_standard_errors_cannot_be_told(values, holds):
+    zero = pd.Series([0.0] * len(values))
+    assert difference(zero, pd.Series(values)).below(0.0) is holds

@@ -157,6 +157,22 @@ class Algorithm:
         """The number of steps of this round, the same for all clients; may be random."""
         return self.steps
 
+    def start_at(self, x0: Vector) -> Vector:
+        """The start `params` for which the first model is x0.
+
+        x0 itself, except for a method that starts before a prox: prox_t(x0 + t s) = x0 with s a
+        subgradient of phi at x0. That lets methods be compared from the same model.
+        """
+        point = self.normal_map_point(self.init_server(x0))
+        return x0 if point is None else x0 + point[1] * self.subgradient(x0)
+
+    def subgradient(self, x: Vector) -> Vector:
+        """A subgradient of phi at x: its gradient where it has one, 0 where an entry is 0."""
+        slope = Vector(jax.grad(self.regularizer.value)(x.tree))
+        if not self.regularizer.is_separable:
+            return slope
+        return slope.map(lambda s, a: jnp.where(a == 0, 0, s), x)
+
     def init_server(self, x0: Vector) -> ServerState:
         raise NotImplementedError
 

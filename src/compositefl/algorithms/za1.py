@@ -50,6 +50,9 @@ class ZA1(FederatedAlgorithm):
         self.regularizer.check_prox("eta_hat = local_lr*server_lr*local_steps", self.eta_hat)
         self.regularizer.check_prox("local_steps*local_lr", self.local_steps * self.local_lr)
 
+    def start_at(self, x0: Vector) -> Vector:
+        return x0 + self.eta_hat * self.subgradient(x0)
+
     def init_server(self, x0: Vector) -> Server:
         return Server(x0, self.prox(x0, self.eta_hat), x0)
 

@@ -252,22 +252,30 @@ def demo(
 @app.command()
 @guarded
 def reproduce(
-    name: Annotated[
-        str | None, typer.Argument(help="A figure or table, or 'all'.", show_default=False)
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Figures and tables, in this order, or 'all'.", show_default=False),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show what there is.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="A version of minutes.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for table, picture and page.")] = Path(
         "reproduction"
     ),
+    parts: Annotated[
+        Path | None,
+        typer.Option(help="Folder of runs already made; default: parts in --out.", dir_okay=True),
+    ] = None,
+    finished: Annotated[
+        bool, typer.Option("--finished", help="Run nothing: pages of the trials that are there.")
+    ] = False,
 ) -> int:
-    """Run a figure or table of the papers. It is compared with their claims."""
+    """Run figures or tables of the papers. They are compared with their claims."""
     from compositefl.cli.reproduce import run_experiments, show_list
 
-    if list_ or name is None:
+    if list_ or not names:
         show_list()
         return 0
-    return run_experiments(name, quick, out)
+    return run_experiments(names, quick, out, parts, finished)
 
 
 fit_options.register(app, guarded)

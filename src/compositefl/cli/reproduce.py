@@ -20,16 +20,21 @@ def show_list() -> None:
     print_table(table, TERMINAL)
 
 
-def run_experiments(name: str, quick: bool, out: Path) -> int:
-    """Run one experiment or all; prints a line for each claim."""
-    if name != "all" and name not in EXPERIMENTS:
-        raise unknown_name("experiment", name, [*EXPERIMENTS, "all"])
-    for experiment in EXPERIMENTS.values() if name == "all" else [EXPERIMENTS[name]]:
-        for verdict in reproduce(experiment, out, quick=quick, say=say):
-            holds = "holds" if verdict.holds else "DOES NOT HOLD"
+def run_experiments(
+    names: list[str], quick: bool, out: Path, parts: Path | None, finished: bool
+) -> int:
+    """Run some experiments or all; prints a line for each claim."""
+    unknown = [name for name in names if name != "all" and name not in EXPERIMENTS]
+    if unknown:
+        raise unknown_name("experiment", unknown[0], [*EXPERIMENTS, "all"])
+    for name in EXPERIMENTS if "all" in names else names:
+        made = reproduce(
+            EXPERIMENTS[name], out, quick=quick, parts=parts, finished=finished, say=say
+        )
+        for verdict in made:
             print(
-                f"{experiment.name}: {verdict.claim} | paper: {verdict.paper} | "
-                f"measured: {verdict.measured} | {holds}"
+                f"{name}: {verdict.claim} | paper: {verdict.paper} | "
+                f"measured: {verdict.measured} | {verdict.word}"
             )
     write_index(out)
     return 0

@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from compositefl.report.style import styles
+from compositefl.report.curves import save as save_small
+from compositefl.report.style import DASHES, Style, styles
+
+CUT = 2.0  # end of the axis of ratios: a method beyond it is told apart above
+RATIOS = (0.5, 0.7, 1.0, 1.4, 2.0)
 
 
 def curves(
@@ -23,66 +27,120 @@ def curves(
     log: bool = True,
     y_label: str = "",
     x_label: str = "communication rounds",
-    title: str = "",
     bottom: float | None = None,
+    ratio_to: str = "",
+    share: str | bool = True,
 ) -> None:
     """One panel for each combination of the columns `panel`, one curve for each value of `line`.
 
     A curve is the mean over the trials, its band their range. Values on the last axis are squared
     norms by default, hence the logarithmic axis. `bottom` cuts off the first rounds where all
-    curves are alike.
+    curves are alike. `ratio_to` names a curve: a second row has the ratios to it, trial by trial,
+    up to CUT, where one sees apart what lies on each other. `share`: all panels have one scale of
+    y, those of a row ("row"), or each its own (False).
     """
     from matplotlib.figure import Figure
 
     groups = list(table.groupby(list(panel), sort=False)) if panel else [((), table)]
     columns = min(columns, len(groups))
     rows = -(-len(groups) // columns)
-    figure = Figure(figsize=(3.6 * columns, 2.9 * rows + 0.5), dpi=100, layout="constrained")
-    axes = np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).ravel()
+    kinds = 2 if ratio_to and ratio_to in set(table[line]) else 1
+    figure = Figure(
+        figsize=(3.6 * columns, (2.9 + 1.9 * (kinds - 1)) * rows + 0.6),
+        dpi=100,
+        layout="constrained",
+    )
+    grid = figure.subplots(
+        rows * kinds, columns, squeeze=False, height_ratios=[3, 2][:kinds] * rows
+    )
     looks = styles(map(str, table[line]))
-    for axis, (values, part) in zip(axes, groups, strict=False):
-        for name, some in part.groupby(line, sort=False):
-            by = some.groupby(x)[y]
-            mean = by.mean()
-            look = looks[str(name)]
-            style: dict[str, Any] = {"color": look.colour, "linestyle": look.dash}
-            label = str(name) if isinstance(name, str) else f"{line} = {name}"
-            axis.plot(mean.index, mean, label=label, **style)
-            if some["trial"].nunique() > 1:
-                axis.fill_between(mean.index, by.min(), by.max(), alpha=0.15, lw=0, **style)
+    shown: dict[str, Any] = {}  # a curve may be missing in some panels
+    for number, (values, part) in enumerate(groups):
+        row, column = divmod(number, columns)
+        axis = grid[row * kinds, column]
+        draw_lines(axis, part, line, x, y, looks)
         if log:
             axis.set_yscale("log")
-        axis.set_ylim(bottom=bottom)
         values = values if isinstance(values, tuple) else (values,)
         pairs = zip(panel, values, strict=True)
         axis.set_title(", ".join(f"{k} = {v}" if k != "panel" else str(v) for k, v in pairs))
-        axis.set_xlabel(x_label)
-        axis.grid(alpha=0.25)
-    for axis in axes[len(groups) :]:
-        axis.remove()
-    for axis in axes[:: max(columns, 1)][:rows]:
-        axis.set_ylabel(y_label)
-    shown: dict[str, Any] = {}  # a curve may be missing in some panels
-    for axis in axes[: len(groups)]:
+        if column == 0:
+            axis.set_ylabel(y_label)
         handles, labels = axis.get_legend_handles_labels()
         shown = dict(zip(labels, handles, strict=True)) | shown
-    figure.legend(
-        shown.values(), shown.keys(), loc="outside lower center", ncols=min(len(shown), 7)
-    )
-    if title:
-        figure.suptitle(title)
+        if kinds == 2:
+            axis = grid[row * kinds + 1, column]
+            draw_lines(axis, ratios(part, line, x, y, ratio_to), line, x, "ratio", looks)
+            axis.set_yscale("log")
+            axis.set_ylim(1 / CUT, CUT)
+            axis.set_yticks(RATIOS, [f"{r:g}" for r in RATIOS])
+            axis.set_yticks([], minor=True)
+            if column == 0:
+                axis.set_ylabel(f"ratio to {ratio_to}")
+        axis.set_xlabel(x_label)
+    used = {divmod(number, columns) for number in range(len(groups))}
+    for row in range(rows * kinds):
+        for column in range(columns):
+            if (row // kinds, column) in used:
+                grid[row, column].grid(alpha=0.25)
+            else:
+                grid[row, column].remove()
+    alike([grid[r * kinds, c] for r, c in sorted(used)], columns, share, bottom)
+    entry = 0.7 + 0.085 * max(map(len, shown))  # inches
+    across = max(1, min(len(shown), int(3.6 * columns / entry)))
+    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=across)
     save(figure, path, table)
 
 
+def draw_lines(
+    axis: Any, part: pd.DataFrame, line: str, x: str, y: str, looks: dict[str, Style]
+) -> None:
+    """A curve for each value of `line`, with the range of its trials."""
+    for name, some in part.groupby(line, sort=False):
+        by = some.groupby(x)[y]
+        mean = by.mean()
+        look = looks[str(name)]
+        style: dict[str, Any] = {"color": look.colour, "linestyle": look.dash}
+        label = str(name) if isinstance(name, str) else f"{line} = {name}"
+        axis.plot(mean.index, mean, label=label, **style)
+        if some["trial"].nunique() > 1:
+            axis.fill_between(mean.index, by.min(), by.max(), alpha=0.15, lw=0, **style)
+
+
+def ratios(part: pd.DataFrame, line: str, x: str, y: str, to: str) -> pd.DataFrame:
+    """`part` with the column "ratio", y over that of the curve `to` in the same trial."""
+    base = part[part[line] == to].set_index(["trial", x])[y].rename("base")
+    joined = part.join(base, on=["trial", x])
+    return joined.assign(ratio=joined[y] / joined["base"]).dropna(subset=["ratio"])
+
+
+def alike(axes: Sequence[Any], columns: int, share: str | bool, bottom: float | None) -> None:
+    """Give panels one scale: all of them, or those of a row (share="row")."""
+    rows = [axes[i : i + columns] for i in range(0, len(axes), columns)]
+    groups = [list(axes)] if share is True else rows if share == "row" else [[a] for a in axes]
+    for group in groups:
+        limits = [axis.get_ylim() for axis in group]
+        low = min(limit[0] for limit in limits) if bottom is None else bottom
+        for axis in group:
+            axis.set_ylim(low, max(limit[1] for limit in limits))
+
+
 def save(figure: Any, path: Path, table: pd.DataFrame) -> None:
-    """Write the picture; a line in its corner says how many rounds and trials are behind it."""
+    """Write the picture; a line above it says how many rounds and trials are behind it."""
     trials = table["trial"].nunique()
-    note = f"{table['round'].max()} rounds, {trials} trial{'s' if trials > 1 else ''}"
-    figure.text(0.995, 0.008, note, ha="right", va="bottom", fontsize=8, color="0.35")
-    figure.savefig(path)
+    note = f"{table['round'].max():,} rounds, {trials} trial{'s' if trials > 1 else ''}"
+    figure.suptitle(note, x=0.995, ha="right", fontsize=8, color="0.35")
+    save_small(figure, path)
 
 
 accuracy_curves = partial(curves, y="accuracy", log=False, y_label="test accuracy", line="method")
+
+
+def bar_look(look: Style) -> dict[str, Any]:
+    """A method's bars: its colour, and a hatch where its curves have a dash."""
+    hatches = ("", "//", "..", "xx", "--")
+    hatch = hatches[DASHES.index(look.dash)]
+    return {"color": look.colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0}
 
 
 def draw_bars(
@@ -97,11 +155,12 @@ def draw_bars(
     width = 0.8 / len(bars)
     looks = styles(map(str, bars))
     for axis, (column, title) in zip(axes, panels.items(), strict=True):
+        if f"paper_{column}" in table:
+            mark_paper(axis, table, f"paper_{column}", group, bar, width)
         for number, name in enumerate(bars):
             values = table[table[bar] == name].set_index(group)[column].reindex(groups)
             at = np.arange(len(groups)) + (number - (len(bars) - 1) / 2) * width
-            colour = looks[str(name)].colour
-            axis.bar(at, values, width, label=str(name), color=colour)
+            axis.bar(at, values, width, label=str(name), **bar_look(looks[str(name)]))
         axis.set_xticks(range(len(groups)), [str(g) for g in groups], fontsize=8)
         axis.set_title(title, fontsize=10)
         axis.grid(axis="y", alpha=0.25)
@@ -111,4 +170,15 @@ def draw_bars(
     else:
         for axis in axes:
             axis.tick_params("x", rotation=60)
-    figure.savefig(path)
+    save_small(figure, path)
+
+
+def mark_paper(
+    axis: Any, table: pd.DataFrame, column: str, group: str, bar: str, width: float
+) -> None:
+    """A short line at the paper's value of each bar."""
+    groups, bars = (list(dict.fromkeys(table[c])) for c in (group, bar))
+    for number, name in enumerate(bars):
+        values = table[table[bar] == name].set_index(group)[column].reindex(groups)
+        at = np.arange(len(groups)) + (number - (len(bars) - 1) / 2) * width
+        axis.hlines(values, at - width / 2, at + width / 2, color="black", lw=1.6, zorder=3)

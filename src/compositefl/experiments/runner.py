@@ -1,18 +1,29 @@
-"""Run an experiment: every run once, results kept, so that a long one can be continued."""
+"""Run an experiment: every run once, results kept, so that a long one can be continued.
+
+A part is one trial of one run. Parts are made panel by panel, a few trials at a time, so that what
+is there when an experiment is cut off can be compared.
+"""
 
 import hashlib
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import pandas as pd
 
+from compositefl.core.component import replace
+from compositefl.core.errors import CompositeFLError
+from compositefl.core.vector import Vector
+from compositefl.experiments import provenance
 from compositefl.experiments.declaration import Experiment, PlannedRun, Verdict
+from compositefl.experiments.pages import page, remarks
 from compositefl.problem import Problem
 from compositefl.solve._minimize import minimize
 
-REMARKS = ".remarks.md"  # written by hand, beside the page of the same name
+FEW = 3  # trials of a panel before the next panel's turn
 KEEP = (  # columns of the histories that go into the table
     "round",
     "trial",
@@ -31,63 +42,143 @@ def reproduce(
     out: Path,
     *,
     quick: bool = False,
+    parts: Path | None = None,
+    finished: bool = False,
     say: Callable[[str], None] = print,
     progress: bool = True,
 ) -> list[Verdict]:
-    """Run `experiment` and write NAME.csv, NAME.png and NAME.md into `out`.
+    """Run `experiment` and write NAME.csv, NAME.json, NAME.png and NAME.md into `out`.
 
-    Runs already made lie in `out`/parts and are not made again. Remarks written by hand, in
-    NAME.remarks.md, go into the page.
+    Parts already made lie in `parts`, by default `out`/parts, and are not made again; with
+    `finished` nothing is run, and the page is made of the trials that are complete. Remarks written
+    by hand, in NAME.remarks.md, go into the page.
     """
     out.mkdir(parents=True, exist_ok=True)
-    if experiment.measure is not None:
-        table = experiment.measure(quick)
-    else:
-        table = run_all(experiment, out / "parts" / experiment.name, quick, say, progress)
+    folder = (parts or out / "parts") / experiment.name
+    folder.mkdir(parents=True, exist_ok=True)
+    if not finished:
+        make(experiment, folder, quick, say, progress)
+    table, about = collect(experiment, folder, quick)
     table.to_csv(out / f"{experiment.name}.csv", index=False, float_format="%.6g")
-    table = pd.read_csv(out / f"{experiment.name}.csv")  # judge what a reader of the file sees
+    provenance.write(out / f"{experiment.name}.json", about)
+    return write_page(experiment, out, quick)
+
+
+def write_page(experiment: Experiment, out: Path, quick: bool = False) -> list[Verdict]:
+    """Picture and page of the table in `out`, as a reader of the file sees it."""
+    table = pd.read_csv(out / f"{experiment.name}.csv")
+    about = provenance.read(out / f"{experiment.name}.json")
     experiment.draw(table, out / f"{experiment.name}.png")
     verdicts = experiment.judge(table)
-    (out / f"{experiment.name}.md").write_text(
-        page(experiment, verdicts, quick, remarks(out, experiment.name))
-    )
+    text = page(experiment, table, verdicts, about, quick, remarks(out, experiment.name))
+    (out / f"{experiment.name}.md").write_text(text)
     return verdicts
 
 
-def run_all(
-    experiment: Experiment, parts: Path, quick: bool, say: Callable[[str], None], progress: bool
-) -> pd.DataFrame:
-    """The histories of all runs in one table."""
+def planned_parts(experiment: Experiment, quick: bool) -> Iterator[tuple[PlannedRun, int]]:
+    """All parts of an experiment: a few trials of every panel first, then the others."""
     assert experiment.runs is not None
-    parts.mkdir(parents=True, exist_ok=True)
-    runs = experiment.runs(quick)
-    tables = []
+    panels: dict[Any, list[PlannedRun]] = {}
+    for planned in experiment.runs(quick):
+        panels.setdefault(rest(experiment, planned), []).append(planned)
+    most = max(planned.trials for panel in panels.values() for planned in panel)
+    for first in range(0, most, FEW):
+        for panel in panels.values():
+            for trial in range(first, min(first + FEW, most)):
+                yield from ((planned, trial) for planned in panel if trial < planned.trials)
+
+
+def rest(experiment: Experiment, planned: PlannedRun) -> tuple[tuple[str, Any], ...]:
+    """The labels that runs have in common which are compared with each other."""
+    return tuple((k, v) for k, v in planned.labels.items() if k not in experiment.compares)
+
+
+def make(
+    experiment: Experiment, folder: Path, quick: bool, say: Callable[[str], None], progress: bool
+) -> None:
+    """Make the parts that are missing."""
+    if experiment.measure is not None:
+        name = folder / ("quick.csv" if quick else "whole.csv")
+        if not name.exists():
+            keep(name, lambda: experiment.measure(quick), {})  # type: ignore[misc]
+        return
+    todo = list(planned_parts(experiment, quick))
     last: tuple[Any, Problem] | None = None
-    for number, planned in enumerate(runs, 1):
-        file = parts / f"{fingerprint(planned)}.csv"
-        if not file.exists():
-            say(f"{experiment.name}: {number}/{len(runs)} {planned.labels}")
-            if last is None or last[0] != planned.problem:
-                last = (planned.problem, planned.problem())
-            history = run_one(planned, last[1], file.with_suffix(".ckpt"), progress)
-            history.to_csv(file.with_suffix(".tmp"), index=False)
-            file.with_suffix(".tmp").replace(file)
-            file.with_suffix(".ckpt").unlink(missing_ok=True)
-        history = pd.read_csv(file)
-        for column, value in reversed(planned.labels.items()):
-            history.insert(0, column, value)
-        tables.append(history)
-    return pd.concat(tables, ignore_index=True)
+    for number, (planned, trial) in enumerate(todo, 1):
+        file = folder / f"{fingerprint(planned, trial)}.csv"
+        if file.exists():
+            continue
+        say(f"{experiment.name}: {number}/{len(todo)} {planned.labels}, trial {trial}")
+        if last is None or last[0] != planned.problem:
+            last = (planned.problem, planned.problem())
+        problem, checkpoint = last[1], file.with_suffix(".ckpt")
+        made = lambda: run_one(planned, problem, trial, checkpoint, progress)  # noqa: B023, E731
+        keep(file, made, {"seed": trial, "labels": planned.labels})
+        checkpoint.unlink(missing_ok=True)
+
+
+def keep(file: Path, made: Callable[[], pd.DataFrame], about: dict[str, Any]) -> None:
+    """Make a table and keep it with where it comes from; the CSV appears last, and whole."""
+    began = time.perf_counter()
+    table = made()
+    seconds = time.perf_counter() - began
+    known = about | {"seconds": seconds} | provenance.here()
+    file.with_suffix(".json").write_text(json.dumps(known, default=str))
+    table.to_csv(file.with_suffix(".tmp"), index=False)
+    file.with_suffix(".tmp").replace(file)
+
+
+def collect(
+    experiment: Experiment, folder: Path, quick: bool
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """The table of all complete trials, and where it comes from."""
+    if experiment.measure is not None:
+        file = folder / ("quick.csv" if quick else "whole.csv")
+        chosen: list[tuple[Path, dict[str, Any], int]] = [(file, {}, 0)] if file.exists() else []
+    else:
+        chosen = complete(experiment, folder, quick)
+    if not chosen:
+        raise CompositeFLError(f"{experiment.name}: no trial is complete in {folder}")
+    tables = []
+    for file, labels, trial in chosen:
+        table = pd.read_csv(file)
+        if labels:
+            table["trial"] = trial
+        for column, value in reversed(labels.items()):
+            table.insert(0, column, value)
+        tables.append(table)
+    known = [json.loads(file.with_suffix(".json").read_text()) for file, _, _ in chosen]
+    return pd.concat(tables, ignore_index=True), provenance.together(known)
+
+
+def complete(
+    experiment: Experiment, folder: Path, quick: bool
+) -> list[tuple[Path, dict[str, Any], int]]:
+    """(file, labels, trial) of the parts that are there with all that they are compared with."""
+    groups: dict[Any, list[tuple[Path, dict[str, Any], int]]] = {}
+    for planned, trial in planned_parts(experiment, quick):
+        file = folder / f"{fingerprint(planned, trial)}.csv"
+        groups.setdefault((rest(experiment, planned), trial), []).append(
+            (file, planned.labels, trial)
+        )
+    whole = [g for g in groups.values() if all(file.exists() for file, _, _ in g)]
+    order = [planned.labels for planned in experiment.runs(quick)]  # type: ignore[misc]
+    return sorted((p for g in whole for p in g), key=lambda p: (order.index(p[1]), p[2]))
 
 
 def run_one(
-    planned: PlannedRun, problem: Problem, checkpoint: Path, progress: bool
+    planned: PlannedRun, problem: Problem, trial: int, checkpoint: Path, progress: bool
 ) -> pd.DataFrame:
-    """One run; its checkpoint lets a run that was cut off go on."""
+    """One trial; its checkpoint lets a run that was cut off go on."""
+    algorithm = replace(planned.algorithm, regularizer=planned.regularizer)
+    start = algorithm.start_at(Vector(planned.problem.start(trial))).tree
+    here = problem.with_params(jax.device_get(start))
+    here.short_start = False  # drawn at random: there are no digits to lose
     result = minimize(
-        problem,
+        here,
         planned.regularizer,
         planned.algorithm,
+        seed=trial,
         checkpoint=checkpoint,
         resume=True,
         progress=progress,
@@ -98,64 +189,15 @@ def run_one(
     return result.history[[c for c in KEEP if c in result.history]]
 
 
-def fingerprint(planned: PlannedRun) -> str:
-    """A name for the results of a run: changes whenever its settings do."""
+def fingerprint(planned: PlannedRun, trial: int) -> str:
+    """A name for the results of a part: changes whenever its settings do."""
     about = [
+        provenance.EDITION,
         planned.labels,
         repr(planned.problem),
         repr(planned.regularizer),
         repr(planned.algorithm),
         planned.options,
+        trial,
     ]
     return hashlib.blake2b(json.dumps(about, default=repr).encode(), digest_size=8).hexdigest()
-
-
-def remarks(out: Path, name: str) -> str:
-    """What was found, written by hand in `out`; nothing where there is no such file."""
-    file = out / f"{name}{REMARKS}"
-    return file.read_text().strip() if file.exists() else ""
-
-
-def page(experiment: Experiment, verdicts: list[Verdict], quick: bool, remarks: str) -> str:
-    """The experiment's page: picture, verdicts, remarks, choices."""
-    lines = [f"# {experiment.name}: {experiment.title}", "", f"Source: {experiment.source}.", ""]
-    if quick:
-        lines += ["This is the quick version: fewer rounds and trials.", ""]
-    lines += [f"![{experiment.title}]({experiment.name}.png)", ""]
-    lines += ["| claim | paper says | measured | holds |", "|---|---|---|---|"]
-    lines += [verdict_row(v) for v in verdicts]
-    if remarks:
-        lines += ["", "## What was found", "", remarks]
-    lines += ["", "## Settings left open by the paper, or other than its own", ""]
-    lines += [f"- {choice}" for choice in experiment.choices]
-    lines += ["", f"Run again: `compositefl reproduce {experiment.name}`"]
-    return "\n".join(lines) + "\n"
-
-
-def verdict_row(verdict: Verdict) -> str:
-    """The verdict as a row of a Markdown table."""
-    holds = "yes" if verdict.holds else "**no**"
-    cells = (verdict.claim, verdict.paper, verdict.measured, holds)
-    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
-
-
-def write_index(out: Path) -> None:
-    """README.md in `out`: all verdicts of all pages that are there."""
-    claims = []
-    for file in sorted(out.glob("*.md")):
-        if file.name == "README.md" or file.name.endswith(REMARKS):
-            continue
-        rows = [line for line in file.read_text().splitlines() if line.startswith("| ")]
-        claims += [f"| [{file.stem}]({file.name}) {row}" for row in rows[1:]]
-    held = sum(row.endswith("| yes |") for row in claims)
-    lines = [
-        "# Reproduction",
-        "",
-        "Every claim of the papers' figures and tables, and what came out. "
-        f"{held} of {len(claims)} hold here; the pages say what was tried where one does not.",
-        "",
-        "| experiment | claim | paper says | measured | holds |",
-        "|---|---|---|---|---|",
-        *claims,
-    ]
-    (out / "README.md").write_text("\n".join(lines) + "\n")

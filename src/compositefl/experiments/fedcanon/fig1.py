@@ -13,6 +13,7 @@ from compositefl.data import partition
 from compositefl.experiments.declaration import Experiment, Verdict
 from compositefl.experiments.fedcanon.images import CLIENTS, SOURCE
 from compositefl.experiments.pictures import save
+from compositefl.experiments.statistics import difference, every, falls
 from compositefl.regularizers import MCP
 from compositefl.report.style import COLOURS
 from compositefl.solve._sweep import sweep
@@ -52,11 +53,13 @@ def draw(table: pd.DataFrame, path: Path) -> None:
     panels = {"loss": "training loss", "natural_residual_sq": "squared norm, proximal gradient"}
     for axis, (column, title) in zip(figure.subplots(1, 2), panels.items(), strict=True):
         for (alpha, beta), part in table.groupby(["alpha", "beta"]):
-            mean = part.groupby("round")[column].mean()
+            values = part.groupby("round")[column]
+            mean = values.mean()
             colour = COLOURS[ALPHAS.index(alpha)]
             dash = ("-", "--", ":")[BETAS.index(beta)]
             label = rf"$\alpha$ = {alpha:g}, $\beta$ = {beta:g}"
             axis.plot(mean.index, mean, color=colour, linestyle=dash, label=label)
+            axis.fill_between(mean.index, values.min(), values.max(), color=colour, alpha=0.1, lw=0)
         axis.set_yscale("log")
         axis.set_title(title)
         axis.set_xlabel("communication rounds")
@@ -72,7 +75,8 @@ def judge(table: pd.DataFrame) -> list[Verdict]:
     early = table[(table["round"] > 0) & (table["round"] <= 0.1 * table["round"].max())]
     verdicts = []
     for column, name in (("loss", "training loss"), ("natural_residual_sq", "proximal gradient")):
-        value = early.groupby(["beta", "alpha"])[column].mean().unstack()
+        value = early.groupby(["beta", "trial", "alpha"])[column].mean().unstack()
+        mean = value.groupby("beta").mean()
         verdicts.append(
             Verdict(
                 f"larger alpha at the same beta: the {name} falls faster",
@@ -80,21 +84,25 @@ def judge(table: pd.DataFrame) -> list[Verdict]:
                 "mean over the first tenth of the rounds, alpha rising: "
                 + "; ".join(
                     f"beta = {b:g}: " + ", ".join(f"{v:.3g}" for v in row)
-                    for b, row in zip(value.index, value.to_numpy(), strict=True)
+                    for b, row in zip(mean.index, mean.to_numpy(), strict=True)
                 ),
-                bool((value.diff(axis=1).iloc[:, 1:] < 0).all(axis=None)),
+                every([falls(part) for _, part in value.groupby("beta")]),
             )
         )
-    value = early.groupby(["alpha", "beta"])["loss"].mean().unstack()
-    by_beta = (value.max(axis=1) - value.min(axis=1)).max()
-    by_alpha = (value.max(axis=0) - value.min(axis=0)).min()
+    value = early.groupby(["trial", "alpha", "beta"])["loss"].mean()
+    spans = {
+        name: value.groupby(level=["trial", other]).agg(lambda v: v.max() - v.min())
+        for name, other in (("beta", "alpha"), ("alpha", "beta"))
+    }
+    by_beta = spans["beta"].groupby("trial").max()
+    by_alpha = spans["alpha"].groupby("trial").min()
     verdicts.append(
         Verdict(
             "beta at the same alpha hardly changes the speed",
-            "negligible",
-            f"early training loss (start {start:.3f}) varies by at most {by_beta:.2g} over beta, "
-            f"by at least {by_alpha:.2g} over alpha",
-            bool(by_beta <= 0.1 * by_alpha),
+            "negligible (here: a tenth of what alpha changes)",
+            f"early training loss (start {start:.3f}) varies by at most {by_beta.mean():.2g} over "
+            f"beta, by at least {by_alpha.mean():.2g} over alpha",
+            difference(by_beta, 0.1 * by_alpha).below(0.0),
         )
     )
     return verdicts
@@ -107,11 +115,12 @@ EXPERIMENT = Experiment(
     (
         f"A9A spread evenly over {CLIENTS} clients; a linear model with cross-entropy (248 "
         "parameters) from zero; MCP with weight 0.001 and theta = 4 on all parameters; "
-        f"K = {FIG1_STEPS}, minibatch 32, 200 rounds, 3 trials.",
-        "alpha in {0.03, 0.1, 0.3}, beta in {0.001, 0.003, 0.01}; the paper's are lost. The "
-        "proximal gradient is measured at the common parameter 1, not at each alpha.",
+        f"K = {FIG1_STEPS}, minibatch 32.",
+        "alpha in {0.03, 0.1, 0.3}, beta in {0.001, 0.003, 0.01}; the paper's are not in our copy. "
+        "The proximal gradient is measured at the common parameter 1, not at each alpha.",
     ),
     draw,
     judge,
     measure=measure,
+    random_start=False,
 )

@@ -4,17 +4,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from compositefl import data, models
+from compositefl.core.types import Params
 from compositefl.data import partition
+from compositefl.experiments.starts import drawn
 from compositefl.problem import Problem
 
 SOURCE = "Zhou et al. (2025)"
 CLIENTS = 10
 SKEWS = ("iid", "weak skew", "strong skew")
 SHARED = (
-    f"{CLIENTS} clients, all in every round; minibatch 32; the penalty covers all parameters; the "
-    "same start for all methods.",
-    "Skews: each class spread in Dirichlet(1) (weak) or Dirichlet(0.1) (strong) proportions; the "
-    "paper's concentrations are lost.",
+    f"{CLIENTS} clients, all in every round; minibatch 32; the penalty covers all parameters.",
+    "Skews: each class spread in Dirichlet(1) (weak) or Dirichlet(0.1) (strong) proportions. The "
+    "paper's concentrations, minibatch and step sizes are not in our copy.",
 )
 SOME = (
     "Training loss and residuals from 200 fixed random samples of each client, accuracy from the "
@@ -38,15 +39,23 @@ class Images:
     model: str
     skew: str
 
-    def __call__(self) -> Problem:
-        """The problem, with the data loaded."""
-        samples = data.load(self.data)
+    @property
+    def network(self) -> models.Model:
+        """The network."""
         features, channels = (3072, 3) if self.data == "cifar10" else (784, 1)
-        model = {
+        return {
             "Linear": lambda: models.multinomial(features, 10),
             "MLP": lambda: models.mlp((features, 128, 64, 10), "relu"),
             "CNN": lambda: models.cnn_fedcanon(channels),
             "ResNet-18": lambda: models.resnet18(10, channels),
         }[self.model]()
+
+    def __call__(self) -> Problem:
+        """The problem, with the data loaded."""
+        samples = data.load(self.data)
         parts = spread(samples.train, self.skew)
-        return model.problem(parts, test=samples.test, eval_samples=200)
+        return self.network.problem(parts, test=samples.test, eval_samples=200)
+
+    def start(self, trial: int) -> Params:
+        """The start that the trial draws."""
+        return drawn(self.network, trial)

@@ -116,6 +116,7 @@ def judge(table: pd.DataFrame) -> list[Verdict]:
                     f"from K = 10, 20, 40: {listed(paper)}",
                     listed(measured),
                     all(map(close, measured, paper)),
+                    "how the time grows when K doubles",
                 )
             )
     return verdicts
@@ -143,4 +144,5 @@ EXPERIMENT = Experiment(
     ),
     judge,
     measure=measure,
+    random_start=False,
 )

@@ -1,5 +1,6 @@
 """Table VII: test accuracy of FedCanon, FedDR and FedADMM."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ from compositefl.algorithms import (
 from compositefl.algorithms.base import Algorithm
 from compositefl.experiments.declaration import Experiment, PlannedRun, Verdict
 from compositefl.experiments.fedcanon.images import SHARED, SKEWS, SOME, SOURCE, Images
+from compositefl.experiments.pictures import bar_look
+from compositefl.experiments.statistics import Estimate, difference, every
 from compositefl.regularizers import L1
-from compositefl.report.style import COLOURS
+from compositefl.report.curves import save as save_small
+from compositefl.report.style import styles
 
 PAPER = """
 mnist Linear .9039 .8752 .8751  .9028 .8744 .8743  .9018 .8691 .8691
@@ -28,7 +32,9 @@ cifar10 CNN .5299 .3100 .3207  .5241 .2791 .3144  .4150 .2183 .2525
 fashion-mnist ResNet-18 .8791 .8784 .8765  .8743 .8709 .8700  .8513 .8442 .8415
 cifar10 ResNet-18 .5695 .5248 .5174  .5183 .5181 .5070  .4815 .4812 .4699
 """  # FedCanon, FedDR, FedADMM for each of the three skews
+TRIALS = 3
 RIVALS = ("FedDR", "FedADMM")
+PAPER_ORDER = ("FedCanon", *RIVALS)
 TABLE7 = {
     (name, model): [tuple(map(float, numbers[i : i + 3])) for i in (0, 3, 6)]
     for name, model, *numbers in map(str.split, PAPER.strip().splitlines())
@@ -53,27 +59,32 @@ def runs(quick: bool) -> list[PlannedRun]:
             for method, algorithm in methods.items():
                 labels = {"data": name, "model": model, "skew": skew, "method": method}
                 problem = Images(name, model, skew)
-                out.append(PlannedRun(labels, problem, L1(1e-4), algorithm, options))
+                out.append(PlannedRun(labels, problem, L1(1e-4), algorithm, options, TRIALS))
     return out
 
 
-def best(table: pd.DataFrame, data: str, model: str) -> pd.DataFrame:
+def best(table: pd.DataFrame, data: str, model: str, *by: str) -> pd.DataFrame:
     """The highest accuracy of each run, as in the paper: a row per skew, a column per method."""
     here = table[(table["data"] == data) & (table["model"] == model)]
-    highest = here.groupby(["skew", "method"], sort=False)["accuracy"].max().unstack()
-    return highest.reindex(index=here["skew"].unique(), columns=here["method"].unique())
+    return here.groupby(["skew", *by, "method"], sort=False)["accuracy"].max().unstack()
 
 
 def judge(table: pd.DataFrame) -> list[Verdict]:
     """The paper's claims against the table."""
     verdicts, wins, cases = [], 0, 0
     for (name, model), paper in TABLE7.items():
-        top = best(table, name, model)
-        if top.empty:
+        trials = best(table, name, model, "trial")
+        if trials.empty:
             continue
+        top = best(table, name, model)
         won = top["FedCanon"] > top[list(RIVALS)].max(axis=1)
         wins, cases = wins + int(won.sum()), cases + len(won)
         said = zip(top.index, paper, strict=False)
+        gaps = [
+            difference(part[rival], part["FedCanon"]).below(0.0)
+            for _, part in trials.groupby("skew")
+            for rival in RIVALS
+        ]
         verdicts.append(
             Verdict(
                 f"{name}, {model}: FedCanon has the best accuracy",
@@ -83,15 +94,17 @@ def judge(table: pd.DataFrame) -> list[Verdict]:
                     f"{skew} " + ", ".join(f"{m} {v:.4f}" for m, v in row.items())
                     for skew, row in top.iterrows()
                 ),
-                bool(won.all()),
+                every(gaps),
+                "FedCanon has the best accuracy in every row",
             )
         )
+    share = Estimate(-wins / cases, 0.5 / math.sqrt(cases))  # of chance, if rows were fair coins
     verdicts.append(
         Verdict(
             "FedCanon is the most competitive of the three overall",
-            "most competitive, and best in all rows (here: best in most rows)",
+            "most competitive (here: best in more than half of the rows)",
             f"best in {wins} of {cases}",
-            2 * wins > cases,
+            share.below(-0.5),
         )
     )
     return verdicts
@@ -103,6 +116,7 @@ def draw(table: pd.DataFrame, path: Path) -> None:
 
     cases = list(dict.fromkeys(zip(table["data"], table["model"], strict=True)))
     methods = list(dict.fromkeys(table["method"]))
+    looks = styles(methods)
     columns = min(4, len(cases))
     rows = -(-len(cases) // columns)
     figure = Figure(figsize=(3.3 * columns, 2.7 * rows + 0.4), dpi=110, layout="constrained")
@@ -111,8 +125,11 @@ def draw(table: pd.DataFrame, path: Path) -> None:
         here = best(table, *case)
         for number, method in enumerate(methods):
             at = np.arange(len(here)) + (number - 1.5) * 0.2
-            axis.bar(at, here[method], 0.2, label=method, color=COLOURS[number])
-        axis.set_ylim(max(0.0, float(here.min(axis=None)) - 0.1), float(here.max(axis=None)) + 0.02)
+            axis.bar(at, here[method], 0.2, label=method, **bar_look(looks[method]))
+            if method in PAPER_ORDER:
+                said = [row[PAPER_ORDER.index(method)] for row in TABLE7[case]][: len(here)]
+                axis.hlines(said, at - 0.1, at + 0.1, color="black", lw=1.6, zorder=3)
+        axis.set_ylim(0.0, 1.0)
         axis.set_xticks(range(len(here)), list(here.index), fontsize=8)
         rounds = table.loc[(table["data"] == case[0]) & (table["model"] == case[1]), "round"].max()
         axis.set_title(f"{', '.join(case)}, {rounds} rounds", fontsize=9)
@@ -121,7 +138,7 @@ def draw(table: pd.DataFrame, path: Path) -> None:
         axis.remove()
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4)
-    figure.savefig(path)
+    save_small(figure, path)
 
 
 EXPERIMENT = Experiment(
@@ -130,13 +147,14 @@ EXPERIMENT = Experiment(
     f"{SOURCE}, Table VII",
     (
         *SHARED,
-        "l1 with weight 0.0001 (the paper does not say which penalty); K = 10, local step 0.05 "
-        "for all; alpha = 0.5 for FedCanon; eta = 1 for FedDR (relaxation 1.95) and FedADMM; "
+        "l1 with weight 0.0001 (penalty, weight and steps are not in our copy); K = 10, local step "
+        "0.05 for all; alpha = 0.5 for FedCanon; eta = 1 for FedDR (relaxation 1.95) and FedADMM; "
         "gamma = 1 for FedNMap, which is added.",
-        "300 rounds for Linear and MLP, 60 for CNN, 5 for ResNet-18, one trial. A round is "
-        "3,200 samples, so these are 16, 3.2 and 0.3 passes over MNIST, and the paper trains "
-        "600 epochs: compare the order of the methods first, accuracies of ResNet-18 not. It "
-        "takes the best of several runs, here the best evaluation of one run counts.",
+        "300 rounds for Linear and MLP, 60 for CNN, 5 for ResNet-18. A round is 3,200 samples, so "
+        "these are 16, 3.2 and 0.3 passes over MNIST, and the paper trains 600 'epochs': compare "
+        "the order of the methods first, accuracies of ResNet-18 not. The paper takes the best of "
+        "several runs, here the best evaluation of each trial counts.",
+        "Black lines are the paper's accuracies.",
         "ResNet-18's batch normalisation has the statistics of the batch at hand, in training "
         "(of the client) and in the test (of 32 consecutive test images).",
         SOME,

@@ -3,7 +3,7 @@
 from functools import partial
 
 from compositefl.experiments.declaration import Experiment, PlannedRun
-from compositefl.experiments.fednmap.network import AVERAGED, CHOICES, NETWORKS, SOURCE, planned
+from compositefl.experiments.fednmap.network import CHOICES, NETWORKS, SOURCE, planned
 from compositefl.experiments.fednmap.speedup import slope_draw, slope_judge
 
 
@@ -17,8 +17,9 @@ EXPERIMENT = Experiment(
     "fednmap-fig4",
     "speed-up in the number of local steps",
     f"{SOURCE}, Figure 4",
-    (*CHOICES, AVERAGED, "Q in {5, 10, 20, 30, 40}; the paper's are lost."),
-    partial(slope_draw, "Q"),
+    (*CHOICES, "Q in {5, 10, 20, 30, 40}; the paper's are not in our copy."),
+    partial(slope_draw, "Q", -1.181),
     partial(slope_judge, "Q", -1.181),
     runs,
+    compares=("method", "Q", "local_lr"),
 )

@@ -18,6 +18,7 @@ from compositefl.core.errors import CompositeFLError, require_integer, require_p
 
 # Releases of jaxlib whose flags are known here: an unknown flag in XLA_FLAGS ends the process.
 TESTED_JAXLIB = ("0.10",)
+QUICK = {"--xla_cpu_use_fusion_emitters": "false", "--xla_backend_optimization_level": "0"}
 # A device waits for the slowest client of another one in every round.
 WAIT_LIMIT = 6 * 3600.0
 STALL_LIMIT = 120.0
@@ -160,12 +161,28 @@ def _enough_threads(devices: int) -> None:
         os.environ["PJRT_NPROC"] = str(2 * max(devices, available_cores()))
 
 
+def quick_flags() -> str:
+    """XLA_FLAGS with which programs compile in half the time, and run slower.
+
+    For processes that start JAX after these are in the environment.
+    """
+    flags = os.environ.get("XLA_FLAGS", "").split()
+    if _knows_flags():
+        known = [word.partition("=")[0] for word in flags]
+        flags += [f"{name}={value}" for name, value in QUICK.items() if name not in known]
+    return " ".join(flags)
+
+
+def _knows_flags() -> bool:
+    return ".".join(version("jaxlib").split(".")[:2]) in TESTED_JAXLIB
+
+
 def _limit_waiting(replace: bool = False) -> None:
     """Let devices wait for each other longer than XLA's 40 seconds, and not for ever.
 
     Large models and clients of unequal work reach 40 seconds; after the limit XLA ends the process.
     """
-    if ".".join(version("jaxlib").split(".")[:2]) not in TESTED_JAXLIB:
+    if not _knows_flags():
         return
     flags = os.environ.get("XLA_FLAGS", "").split()
     for name, seconds in (("warn_stuck", 600.0), ("terminate", settings.wait_limit)):

@@ -123,7 +123,10 @@ def text(algorithm="fednmap", model="lasso", network=FAST, extra="", **entries):
     )
 
 
-AUTO = text("auto", rounds=30, eval_every=5, eval_gamma=None)  # numbers set themselves
+PATIENT = FAST.replace("20.0", "200.0")  # a site that is lost for a moment changes the decisions
+AUTO = text(
+    "auto", network=PATIENT, rounds=30, eval_every=5, eval_gamma=None
+)  # numbers set themselves
 
 
 def declare(text):

@@ -200,9 +200,9 @@ def test_a_site_takes_only_numbers_that_a_pilot_sets(tmp_path):
         return [e["reason"] for e in local.events[before:] if e["event"] == "failure"]
 
     assert asked() == []
-    (told,) = asked(numbers=[0.1, 10**6, 1.0])
+    (told,) = asked(numbers=[0.1, 10**6, 1.0, 1.0])
     assert "local_steps=1000000: numbers that set themselves are at most 100" in told
-    assert "local_lr=-1.0 must be" in asked(numbers=[-1.0, 1, 1.0])[0]
+    assert "local_lr=-1.0 must be" in asked(numbers=[-1.0, 1, 1.0, 1.0])[0]
     assert "must be at most 2 rounds of north" in asked(keep={"north": [1, 2, 3]})[0]
     fixed = Local(tmp_path / "fixed", text())
     fixed.coordinator.calls.join(0, ["north"])

@@ -112,10 +112,11 @@ class Killed(BaseException):
     pass
 
 
-def killed_after(rounds):
+def killed_after(rounds, events):
     """A report that ends the server's process after these rounds, once each."""
 
     def report(event):
+        events.append(event)
         if event["event"] == "round" and event["round"] in rounds:
             rounds.remove(event["round"])
             raise Killed
@@ -127,7 +128,7 @@ def test_numbers_that_set_themselves_are_those_of_the_simulation(tmp_path):
     """Also when the server is killed, in duels and between them, and all sites restart."""
     local = Local(tmp_path, AUTO)
     theirs = simulate(local.federation, local.data)
-    report, result = killed_after([1, 3, 4, 11, 20]), None
+    report, result = killed_after([1, 3, 4, 11, 20], local.events), None
     while result is None:
         local.coordinator = local.new_coordinator()
         local.coordinator.report = report
@@ -136,6 +137,7 @@ def test_numbers_that_set_themselves_are_those_of_the_simulation(tmp_path):
         except Killed:
             for name in local.sites:
                 local.restart(name)
+    assert not local.failures()
     for name in AUTO_NUMBERS:
         np.testing.assert_allclose(result.history[name], theirs.history[name], rtol=1e-9)
     assert result.history["local_lr"].nunique() > 2  # challengers have won

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -64,16 +65,21 @@ def try_(
     from compositefl.cli import rehearsal_data
     from compositefl.cli.rehearsal import rehearse
 
+    data: Callable[[], Any]
     if federation is not None:
         declared = rehearsal_data.own(federation, sites, rounds, module or ())
         if declared.glm is not None:
             from compositefl.cli.rehearsal_tables import invented_tables
 
             tables = invented_tables(declared)
-            return rehearse(folder, declared, tables, [None] * len(tables), module or ())
-        return rehearse(folder, declared, *rehearsal_data.invented(declared), module or ())
+            data = lambda: (tables, [None] * len(tables))  # noqa: E731
+        else:
+            samples = rehearsal_data.invented(declared)
+            data = lambda: samples  # noqa: E731
+        return rehearse(folder, declared, data, module or ())
     declared = rehearsal_data.declare(sites or 4, rounds or 30, algorithm, seed)
-    return rehearse(folder, declared, *rehearsal_data.digits(len(declared.sites)))
+    digits = partial(rehearsal_data.digits, len(declared.sites))
+    return rehearse(folder, declared, digits, quick=True)
 
 
 def start(nodes: kits.Kits) -> int:

@@ -6,7 +6,8 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,34 +20,40 @@ from safetensors.numpy import load_file
 
 import compositefl as cfl
 from compositefl.cli.rehearsal_data import Part, write_site
-from compositefl.cli.rehearsal_tables import apart, fit_here
 from compositefl.cli.tables import print_table
 from compositefl.cli.watching import Watching
+from compositefl.configuration import quick_flags
 from compositefl.core.errors import CompositeFLError
 from compositefl.data import Samples
 from compositefl.deployment import Federation, Site, flare, supervise
 from compositefl.deployment.dry_run import dry_run
 from compositefl.deployment.flare_admin import Admin
-from compositefl.linear_model import load_model
 from compositefl.solve.result import named_arrays
+
+POLL = 0.3  # seconds between two looks at a run
+Data = tuple[Sequence[Part], Sequence[Part | None]]  # training and test sets of the sites
 
 
 def rehearse(
     folder: Path | None,
     federation: Federation,
-    clients: Sequence[Part],
-    parts: Sequence[Part | None],
+    data: Callable[[], Data],
     modules: Sequence[str] = (),
+    quick: bool = False,
 ) -> int:
-    """Provision, start, run, stop, compare; exit code 0 if both end at the same model."""
+    """Provision, start, run, stop, compare; exit code 0 if both end at the same model.
+
+    quick: compile in a hurry, for small models. What can be done beside the network is: the data
+    are made while certificates are, and the simulation runs while the processes of the job start.
+    """
     if folder is not None and folder.exists() and any(folder.iterdir()):
         raise CompositeFLError(f"--folder {folder} is not empty")
     root = (folder or Path(tempfile.mkdtemp(prefix="compositefl-"))).resolve()
     began = time.perf_counter()
     try:
-        with _shared_programs(root / "programs"):
-            outcome = _deployed(federation, root, clients, parts, modules)
-        gap = _compare(outcome, federation, clients, parts)
+        with _shared_programs(root / "programs", quick), ThreadPoolExecutor(1) as beside:
+            outcome, expected = _deployed(federation, root, data, modules, beside)
+            gap = _compare(outcome, federation, expected.result())
     finally:
         if folder is None:
             shutil.rmtree(root, ignore_errors=True)
@@ -60,7 +67,7 @@ def rehearse(
 
 
 @contextmanager
-def _shared_programs(folder: Path) -> Iterator[None]:
+def _shared_programs(folder: Path, quick: bool) -> Iterator[None]:
     """Let all processes of the rehearsal share what one of them has compiled, however small.
 
     In the user's cache of compiled programs, or in `folder` where that is turned off.
@@ -71,6 +78,8 @@ def _shared_programs(folder: Path) -> Iterator[None]:
     }
     before = {name: getattr(jax.config, name) for name in settings}
     environment = {name.upper(): str(value) for name, value in settings.items()}
+    if quick:
+        environment["XLA_FLAGS"] = quick_flags()
     old = {name: os.environ.get(name) for name in environment}
     try:
         os.environ.update(environment)
@@ -90,26 +99,32 @@ def _shared_programs(folder: Path) -> Iterator[None]:
 def _deployed(
     federation: Federation,
     root: Path,
-    clients: Sequence[Part],
-    parts: Sequence[Part | None],
+    data: Callable[[], Data],
     modules: Sequence[str],
-) -> Path:
+    beside: ThreadPoolExecutor,
+) -> "tuple[Path, Future[Any]]":
+    """The outcome of the network's run, and that of the simulation."""
+    made = beside.submit(data)
     kits = flare.provision(federation, root, "localhost", free_port())
     nodes = {name: kit for name, kit in kits.items() if name != flare.ADMIN}
     server = kits["localhost"] / "local" / flare.SERVER_FILE
     server.write_text(f'accept = ["{federation.hash}"]\nmodules = {json.dumps(list(modules))}\n')
-    for name, train, test in zip(federation.sites, clients, parts, strict=True):
-        write_site(kits[name] / "local", name, federation, train, test, modules)
     run = supervise.RunFolder.create(root, "run", federation)
+    write_job = flare.write_job
     try:
         with Admin(kits[flare.ADMIN]) as admin:
             flare.launch_all(nodes.values())
+            for name, train, test in zip(federation.sites, *made.result(), strict=True):
+                write_site(kits[name] / "local", name, federation, train, test, modules)
             _dry_run(kits[federation.sites[0]] / "local", federation)
             _wait_for_sites(federation.sites, admin)
-            supervise.submit(admin, run, federation, flare.write_job, print)
-            write_job = flare.write_job
+            supervise.submit(admin, run, federation, write_job, print)
+            expected = beside.submit(_expected, federation, *made.result())
             with Watching("run").open() as view:
-                return supervise.follow(admin, run, write_job, view.say, show=view.show)
+                outcome = supervise.follow(
+                    admin, run, write_job, view.say, show=view.show, poll=POLL
+                )
+            return outcome, expected
     finally:
         flare.stop_all(nodes.values())
 
@@ -149,15 +164,23 @@ def _simulated(
     )
 
 
-def _compare(
-    outcome: Path, federation: Federation, clients: Sequence[Any], parts: Sequence[Any]
-) -> float | None:
-    """Print both results; the largest difference between the parameters, None under noise."""
+def _expected(federation: Federation, clients: Any, parts: Any) -> Any:
+    """What the run comes to in this process; None under noise, which is another every time."""
     if federation.privacy is not None:
         return None
+    if federation.glm is None:
+        return _simulated(federation, clients, parts)
+    from compositefl.cli.rehearsal_tables import fit_here
+
+    return fit_here(federation, list(clients))
+
+
+def _compare(outcome: Path, federation: Federation, simulated: Any) -> float | None:
+    """Print both results; the largest difference between the parameters, None under noise."""
+    if simulated is None:
+        return None
     if federation.glm is not None:
-        return _compare_fits(outcome, federation, list(clients))
-    simulated = _simulated(federation, clients, parts)
+        return _compare_fits(outcome, simulated)
     if federation.every:
         mine, theirs = pd.read_csv(outcome / "history.csv").iloc[-1], simulated.history.iloc[-1]
         table = Table(title=f"after {int(mine['round'])} rounds")
@@ -171,14 +194,15 @@ def _compare(
     return max(float(np.abs(model[name] - reference[name]).max()) for name in reference)
 
 
-def _compare_fits(
-    outcome: Path, federation: Federation, tables: list[pd.DataFrame]
-) -> float | None:
+def _compare_fits(outcome: Path, here: Any) -> float | None:
     """The same for a generalised linear model."""
+    from compositefl.cli.rehearsal_tables import apart
+    from compositefl.linear_model import load_model
+
     config = json.loads((outcome / "config.json").read_text())
     if not (outcome / "model.json").exists():
         raise CompositeFLError(f"the fit over the network ended early: {config['summary']}")
-    network, here = load_model(outcome / "model.json"), fit_here(federation, tables)
+    network = load_model(outcome / "model.json")
     print(f"{config['summary']}, {here.n_iter_} in the simulation")
     print(network.summary())
     return apart(network, here)

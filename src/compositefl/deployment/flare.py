@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from nvflare.collab import collab
+from nvflare.fuel.f3.mpm import MainProcessMonitor
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.files import PRIVATE, make_private, private_folder, privately
@@ -65,6 +66,8 @@ SERVER_FILE = "server.toml"  # in local/ of the server's kit: what it accepts
 FORWARD = "compositefl.progress"  # an administrator's question to a running job
 CHUNK = 2**18  # bytes of progress in one answer
 ORPHAN = 60.0  # seconds in which a job whose server has died ends
+ASKING = 0.5  # seconds between two questions of a site for a job's next step, 2 by default
+GRACE = 0.2  # seconds before a process of an ended job is gone, 3 by default
 STREAMED = 2**20  # bytes from which on a message is streamed
 ADMIN = "admin@coordinator.org"
 SERVER_ORG = "coordinator"
@@ -130,6 +133,7 @@ class Server:
     def main(self) -> None:
         """Run to the end; the checkpoint outlives the job, the result comes with its download."""
         os.umask(PRIVATE)
+        _end_soon()
         root = Path(collab.workspace.get_root_dir())
         folder = root / STATE
         outcome = Path(collab.workspace.get_run_dir(collab.fl_ctx.get_job_id())) / STATE
@@ -197,6 +201,7 @@ class Client:
             with self._lock:
                 if self._worker is None:
                     os.umask(PRIVATE)
+                    _end_soon()
                     root = Path(collab.workspace.get_root_dir())
                     site = Site.read(root / "local" / "site.toml")
                     if site.name != collab.site_name:
@@ -208,6 +213,18 @@ class Client:
         except Exception as error:
             logging.getLogger(__name__).exception("call %s failed", method)
             return failure_text(error)
+
+
+def _end_soon() -> None:
+    """Let this process go when its connections are closed; FLARE would sleep first."""
+    shut_down = getattr(MainProcessMonitor, "_start_shutdown", None)
+    if shut_down is not None and not hasattr(shut_down, "soon"):
+
+        def soon(_cls: Any, _grace: float, cleanup: float) -> None:
+            shut_down(GRACE, cleanup)
+
+        soon.soon = True  # type: ignore[attr-defined]
+        MainProcessMonitor._start_shutdown = classmethod(soon)
 
 
 @privately()
@@ -226,6 +243,9 @@ def write_job(federation: Federation, run: str, folder: Path) -> Path:
     job = folder / run
     for custom in job.rglob("custom"):
         shutil.rmtree(custom)
+    path = job / "app" / "config" / "config_fed_server.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps(config | {"server": {"task_request_interval": ASKING}}, indent=2))
     return job
 
 

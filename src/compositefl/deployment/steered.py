@@ -102,6 +102,9 @@ class SteeredRun:
         for member, accepted in zip(members, state["accepted"][0], strict=True):
             member.accepted = int(accepted)
 
+    def hold(self, _kept: Sequence[Any]) -> None:
+        """Nothing: every message tells the sites what to keep."""
+
     def about(self) -> dict[str, Any]:
         """What every message says: the numbers, and the rounds whose states a site keeps."""
         kept = [self.steering.kept[name]["accepted"][0] for name in NAMES]

@@ -1,7 +1,7 @@
 """Every regulariser with every composite method, one and two devices, all and some clients.
 
 The model is a stack of matrices, one for each regulariser: a method's program then holds them all,
-and the test compiles 34 programs of rounds instead of 646.
+and the test compiles 36 programs of rounds instead of 646.
 """
 
 import faulthandler
@@ -52,10 +52,8 @@ METHODS = {
     "feddr": cfl.FedDR(eta=0.5, **Q),
     "fedadmm": cfl.FedADMM(eta=0.5, **Q),
     "econtrolda": cfl.EControlDA(lr=0.1),
+    "prox-newton": cfl.ProxNewton(),
 }
-# Not in the matrix yet: its inner solver stops by a tolerance, and with these regularisers one and
-# two devices differ by 2e-10, above the 1e-11 asked here; see tests/algorithms/test_prox_newton.py.
-ELSEWHERE = {"prox-newton"}
 CENTRALISED = {"pgd", "prox-sgd", "norm-sgd", "proxskip"}  # one step a round, as FedNMap with Q = 1
 
 _prox = jax.jit(lambda parts, z, t: jnp.stack([p.prox(z[i], t) for i, p in enumerate(parts)]))
@@ -113,7 +111,7 @@ def time_limit():
 def test_the_table_is_complete():
     assert list(PARTS) == list(REGULARIZERS)
     smooth = {n for n, cls in ALGORITHMS.items() if "composite" in cls.__dataclass_fields__}
-    assert set(METHODS) == set(ALGORITHMS) - smooth - CENTRALISED - ELSEWHERE
+    assert set(METHODS) == set(ALGORITHMS) - smooth - CENTRALISED
 
 
 @pytest.mark.parametrize("share", [1.0, 0.6], ids=["all", "sampled"])
@@ -134,4 +132,6 @@ def test_one_and_two_devices_agree(problem, name, share):
         assert not phi.indicator or phi.value(models[0]) == 0, part
         np.testing.assert_allclose(models[-1], models[0], rtol=0, atol=1e-11, err_msg=part)
     columns = ["psi", "natural_residual_sq", "normal_map_sq"]
-    np.testing.assert_allclose(runs[-1].history[columns], runs[0].history[columns], rtol=1e-9)
+    # atol: squares of what the models may differ by; prox-newton has solved the problem by then.
+    first, last = (run.history[columns] for run in (runs[0], runs[-1]))
+    np.testing.assert_allclose(last, first, rtol=1e-9, atol=1e-22)

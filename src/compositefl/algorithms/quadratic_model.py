@@ -42,6 +42,12 @@ class Quadratic(NamedTuple):
         d = y - self.x
         return jnp.vdot(self.g + 0.5 * (self.B @ d), d) + self.phi.value(self.unravel(y))
 
+    def rounding(self, y: jax.Array) -> jax.Array:
+        """How far off `value` may be: its terms may be far larger than their sum."""
+        d = jnp.abs(y - self.x)
+        size = jnp.vdot(jnp.abs(self.g) + 0.5 * (jnp.abs(self.B) @ d), d)
+        return 10.0 * jnp.finfo(y.dtype).eps * (size + jnp.abs(self.phi.value(self.unravel(y))))
+
     def prox(self, z: jax.Array, t: Number) -> jax.Array:
         return ravel_pytree(self.phi.prox(self.unravel(z), t))[0]
 
@@ -121,10 +127,12 @@ def search(model: Quadratic, y: jax.Array, s: jax.Array) -> jax.Array:
 
 
 def accelerated(model: Quadratic) -> jax.Array:
-    """Nesterov's proximal gradient steps; a step that raises the objective restarts the momentum.
+    """Nesterov's proximal gradient steps, with restarts, while a step moves anything.
 
     y+ = prox_t(w - t q(w)), w = y + (momentum) (y - y before), t = 1/L with L the largest
-    eigenvalue of B, or 1/(2 rho) if that is less.
+    eigenvalue of B, or 1/(2 rho) if that is less. Where y+ is worse than y it is not taken; where
+    y+ - y points against the last step (O'Donoghue and Candes 2015) only the momentum ends. Values
+    alone cannot tell the last digits: they see the square root of their rounding errors.
     """
     x = model.x
     largest = jnp.linalg.eigvalsh(model.B)[-1]
@@ -137,16 +145,17 @@ def accelerated(model: Quadratic) -> jax.Array:
         y, w, k, value, count, _ = state
         new = step(w)
         new_value = model.value(new)
-        worse = new_value > value
+        worse = new_value > value + model.rounding(new)
+        against = jnp.vdot(w - new, new - y) > 0
         left = jnp.max(jnp.abs(new - w)) / jnp.sqrt(t)
-        ahead = new + k / (k + 3.0) * (new - y)
+        ahead = new + jnp.where(against, 0.0, k / (k + 3.0)) * (new - y)
         return (
             jnp.where(worse, y, new),
             jnp.where(worse, y, ahead),
-            jnp.where(worse, jnp.zeros_like(k), k + 1.0),
+            jnp.where(worse | against, jnp.zeros_like(k), k + 1.0),
             jnp.where(worse, value, new_value),
             count + 1,
-            # A plain step, from y itself, can be worse by rounding only: then it is over.
+            # A plain step, from y itself, cannot be worse: what is left is out of reach.
             jnp.where(worse, k > 0, left > model.tolerance(t, new)),
         )
 

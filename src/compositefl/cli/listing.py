@@ -104,7 +104,9 @@ def options() -> Table:
     rows = []
     for name, cls in ALGORITHMS.items():
         needed = required(cls)
-        default = {f.name: f.default for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+        # None: a number that follows from the others.
+        default = {f.name: "chosen" if f.default is None else f.default for f in fields}
         may = [n for n in hyperparameters(cls) if n not in needed]
         rows.append(
             [

@@ -1,5 +1,6 @@
 import os
 
+import jax
 import pytest
 
 import compositefl  # noqa: F401  (before jax starts: makes every core a device)
@@ -15,7 +16,10 @@ else:
     # run slower. What users get, with all optimisations, runs in test_the_documented_command.
     os.environ["XLA_FLAGS"] += (
         " --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
+        " --xla_llvm_disable_expensive_passes=true --xla_cpu_parallel_codegen_split_count=1"
     )
+    # What is compiled twice, in both processes of the tests or in one, is compiled once.
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
@@ -30,7 +34,11 @@ def pytest_xdist_make_scheduler(config, log):
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             file = nodeid.partition("::")[0]
-            return "network" if "/network/" in file else file  # these share one federation
+            if "/network/" in file:
+                return "network"  # these share one federation
+            if "/algorithms/" in file or file.endswith("/test_loop.py"):
+                return "methods"  # the same programs of rounds, compiled once
+            return file
 
     return ByFile(config, log)
 

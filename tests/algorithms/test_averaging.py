@@ -23,9 +23,9 @@ from tests.problems import centralised_solution
 
 
 @pytest.mark.parametrize("algorithm", [cfl.FedMiD(**STEPS), cfl.FedDA(**STEPS)])
-def test_without_regularizer_fedmid_and_fedda_are_fedavg(network_problem, algorithm):
-    reference = solve(network_problem, None, cfl.FedAvg(**STEPS))
-    assert_equal(solve(network_problem, None, algorithm).params, reference.params)
+def test_without_regularizer_fedmid_and_fedda_are_fedavg(lasso_problem, algorithm):
+    reference = solve(lasso_problem, None, cfl.FedAvg(**STEPS))
+    assert_equal(solve(lasso_problem, None, algorithm).params, reference.params)
 
 
 @pytest.mark.parametrize(
@@ -75,10 +75,10 @@ def test_fast_fedda_as_in_code_has_the_limit_of_a_shifted_problem(lasso_problem)
 
 
 @pytest.mark.parametrize("compressor", [Identity(), TopK(1.0)], ids=repr)
-def test_econtrolda_without_compression_is_fedda(network_problem, compressor):
+def test_econtrolda_without_compression_is_fedda(lasso_problem, compressor):
     phi = cfl.L1(0.02)
-    a = solve(network_problem, phi, EControlDA(lr=0.2, compressor=compressor, control_gain=0.6))
-    b = solve(network_problem, phi, cfl.FedDA(local_steps=1, local_lr=0.2))
+    a = solve(lasso_problem, phi, EControlDA(lr=0.2, compressor=compressor, control_gain=0.6))
+    b = solve(lasso_problem, phi, cfl.FedDA(local_steps=1, local_lr=0.2))
     assert_equal(a.params, b.params)
     assert_equal(a.clients.error, jax.tree.map(np.zeros_like, a.clients.error))
 

@@ -46,9 +46,9 @@ def test_without_regularizer_all_are_scaffold(network_problem, algorithm):
     [VRLSGD(**LOCAL), Scaffnew(random=False, **LOCAL), FedDC(mu=0.0, drift=False, **LOCAL)],
     ids=lambda a: type(a).__name__,
 )
-def test_these_are_scaffold(network_problem, algorithm):
-    reference = solve(network_problem, None, cfl.Scaffold(**LOCAL))
-    assert_equal(solve(network_problem, None, algorithm).params, reference.params)
+def test_these_are_scaffold(lasso_problem, algorithm):
+    reference = solve(lasso_problem, None, cfl.Scaffold(**LOCAL))
+    assert_equal(solve(lasso_problem, None, algorithm).params, reference.params)
 
 
 def test_vrl_sgd_is_scaffold_with_the_prox_on_the_server_too(lasso_problem):
@@ -68,66 +68,66 @@ def test_vrl_sgd_is_scaffold_with_the_prox_on_the_server_too(lasso_problem):
     ],
     ids=lambda a: type(a).__name__,
 )
-def test_one_local_step_is_prox_sgd(network_problem, algorithm):
+def test_one_local_step_is_prox_sgd(lasso_problem, algorithm):
     phi = cfl.MCP(0.05, 3.0)
-    reference = solve(network_problem, phi, cfl.ProxSGD(lr=0.2))
-    assert_equal(solve(network_problem, phi, algorithm).params, reference.params)
+    reference = solve(lasso_problem, phi, cfl.ProxSGD(lr=0.2))
+    assert_equal(solve(lasso_problem, phi, algorithm).params, reference.params)
 
 
-def test_za1_with_one_local_step_is_prox_sgd_from_its_prox(network_problem):
+def test_za1_with_one_local_step_is_prox_sgd_from_its_prox(lasso_problem):
     phi = cfl.L1(0.05)
-    moved = started_at_prox(network_problem, phi, 0.2)
-    a = solve(network_problem, phi, cfl.ZA1(**ONE_STEP))
+    moved = started_at_prox(lasso_problem, phi, 0.2)
+    a = solve(lasso_problem, phi, cfl.ZA1(**ONE_STEP))
     assert_equal(a.params, solve(moved, phi, cfl.ProxSGD(lr=0.2)).params)
 
 
-def test_fednmap_with_one_local_step_is_norm_sgd(network_problem):
+def test_fednmap_with_one_local_step_is_norm_sgd(lasso_problem):
     phi = cfl.SCAD(0.05)
-    a = solve(network_problem, phi, cfl.FedNMap(gamma=1.5, **ONE_STEP))
-    b = solve(network_problem, phi, cfl.NormSGD(lr=0.2, gamma=1.5))
+    a = solve(lasso_problem, phi, cfl.FedNMap(gamma=1.5, **ONE_STEP))
+    b = solve(lasso_problem, phi, cfl.NormSGD(lr=0.2, gamma=1.5))
     assert_equal(a.params, b.params)
 
 
-def test_fedcanon2_has_the_iterates_of_fedcanon(network_problem):
+def test_fedcanon2_has_the_iterates_of_fedcanon(lasso_problem):
     phi = cfl.MCP(0.05, 3.0)
-    a = solve(network_problem, phi, cfl.FedCanon(**STEPS))
-    b = solve(network_problem, phi, cfl.FedCanonII(**STEPS))
+    a = solve(lasso_problem, phi, cfl.FedCanon(**STEPS))
+    b = solve(lasso_problem, phi, cfl.FedCanonII(**STEPS))
     assert_equal(a.params, b.params)
 
 
-@pytest.mark.parametrize("participation", [1.0, 2, 3])
+@pytest.mark.parametrize("participation", [1.0, 3])
 @pytest.mark.parametrize(
     "algorithm",
     [cfl.FedNMap(gamma=0.5, **STEPS), cfl.Scaffold(**STEPS), cfl.FedCanon(**STEPS)],
     ids=lambda a: type(a).__name__,
 )
-def test_control_is_the_mean_of_the_clients(network_problem, algorithm, participation):
+def test_control_is_the_mean_of_the_clients(lasso_problem, algorithm, participation):
     phi = None if isinstance(algorithm, cfl.Scaffold) else cfl.L1(0.02)
-    result = solve(network_problem, phi, algorithm, participation=participation)
+    result = solve(lasso_problem, phi, algorithm, participation=participation)
     mean = jax.tree.map(lambda a: a.mean(axis=0), result.clients[0])
     control = result.server[-1]
     assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(control)) > 1e-3
     assert_equal(control, mean)
 
 
-def test_weighted_control_is_the_weighted_mean(network_problem):
+def test_weighted_control_is_the_weighted_mean(lasso_problem):
     algorithm = cfl.FedNMap(gamma=0.5, **STEPS)
-    result = solve(network_problem, cfl.L1(0.02), algorithm, participation=3, weights="size")
-    w = network_problem.sizes / network_problem.sizes.sum()
+    result = solve(lasso_problem, cfl.L1(0.02), algorithm, participation=3, weights="size")
+    w = lasso_problem.sizes / lasso_problem.sizes.sum()
     mean = jax.tree.map(lambda a: np.tensordot(w, a, 1), result.clients.h)
     assert_equal(result.server.cbar, mean)
 
 
 @pytest.mark.parametrize("algorithm", [ScaffoldI(**STEPS), ScaffoldM(**STEPS)])
-def test_the_server_has_the_mean_of_all_controls(network_problem, algorithm):
-    result = solve(network_problem, None, algorithm, **PARTIAL)
+def test_the_server_has_the_mean_of_all_controls(lasso_problem, algorithm):
+    result = solve(lasso_problem, None, algorithm, **PARTIAL)
     assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(result.server.c)) > 1e-3
     assert_equal(result.server.c, jax.tree.map(lambda a: a.mean(axis=0), result.clients.c))
 
 
-def test_za1_corrections_sum_to_zero(network_problem):
+def test_za1_corrections_sum_to_zero(lasso_problem):
     algorithm = cfl.ZA1(**STEPS)
-    result = solve(network_problem, cfl.L1(0.02), algorithm)
+    result = solve(lasso_problem, cfl.L1(0.02), algorithm)
     for p, h, xbar in zip(
         *map(jax.tree.leaves, (result.clients.p, result.clients.h, result.server.xbar)), strict=True
     ):
@@ -147,7 +147,7 @@ def test_equation_9(lasso_problem):
     np.testing.assert_allclose(mean_upload, gradient + normal, atol=1e-10)
 
 
-@pytest.mark.parametrize("participation", [1.0, 3, 2])
+@pytest.mark.parametrize("participation", [1.0, 3])
 def test_fednmap_reaches_the_centralised_solution(lasso_problem, participation):
     weight = 0.1
     solution = centralised_solution(lasso_problem, weight)

@@ -36,9 +36,9 @@ from tests.algorithms.helpers import (
     ],
     ids=["scaffold", "fedavg"],
 )
-def test_without_momentum(network_problem, momentum, plain, participation):
-    a = solve(network_problem, None, momentum, participation=participation)
-    b = solve(network_problem, None, plain, participation=participation)
+def test_without_momentum(lasso_problem, momentum, plain, participation):
+    a = solve(lasso_problem, None, momentum, participation=participation)
+    b = solve(lasso_problem, None, plain, participation=participation)
     assert_equal(a.params, b.params)
 
 
@@ -51,10 +51,10 @@ def test_without_momentum(network_problem, momentum, plain, participation):
     ],
     ids=lambda a: type(a).__name__,
 )
-def test_one_step_is_prox_sgd(network_problem, algorithm):
+def test_one_step_is_prox_sgd(lasso_problem, algorithm):
     phi = cfl.MCP(0.05, 3.0)
-    reference = solve(network_problem, phi, cfl.ProxSGD(lr=0.2))
-    assert_equal(solve(network_problem, phi, algorithm).params, reference.params)
+    reference = solve(lasso_problem, phi, cfl.ProxSGD(lr=0.2))
+    assert_equal(solve(lasso_problem, phi, algorithm).params, reference.params)
 
 
 def test_one_local_step_is_sgd(lasso_problem):

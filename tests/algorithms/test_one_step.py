@@ -24,17 +24,17 @@ from tests.reference import (
 from tests.reference.losses import LeastSquares
 
 
-def test_norm_sgd_with_step_gamma_is_prox_sgd_from_its_prox(network_problem):
+def test_norm_sgd_with_step_gamma_is_prox_sgd_from_its_prox(lasso_problem):
     phi = cfl.ElasticNet(0.05, 0.1)
-    moved = started_at_prox(network_problem, phi, 0.2)
-    a = solve(network_problem, phi, cfl.NormSGD(lr=0.2, gamma=0.2))
+    moved = started_at_prox(lasso_problem, phi, 0.2)
+    a = solve(lasso_problem, phi, cfl.NormSGD(lr=0.2, gamma=0.2))
     assert_equal(a.params, solve(moved, phi, cfl.ProxSGD(lr=0.2)).params)
 
 
-def test_proxskip_that_never_skips_is_pgd(network_problem):
+def test_proxskip_that_never_skips_is_pgd(lasso_problem):
     phi = cfl.ElasticNet(0.05, 0.1)
-    a = solve(network_problem, phi, ProxSkip(lr=0.2, prox_probability=1.0), batch_size=None)
-    assert_equal(a.params, solve(network_problem, phi, cfl.PGD(lr=0.2)).params)
+    a = solve(lasso_problem, phi, ProxSkip(lr=0.2, prox_probability=1.0), batch_size=None)
+    assert_equal(a.params, solve(lasso_problem, phi, cfl.PGD(lr=0.2)).params)
 
 
 def test_proxskip_between_two_proxes(lasso_problem):

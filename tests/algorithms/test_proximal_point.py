@@ -15,12 +15,12 @@ from tests.algorithms.helpers import (
 )
 
 
-def test_fedprox_without_penalty_is_fedavg(network_problem):
-    reference = solve(network_problem, None, cfl.FedAvg(**LOCAL))
-    result = solve(network_problem, None, FedProx(eta=float("inf"), **LOCAL))
+def test_fedprox_without_penalty_is_fedavg(lasso_problem):
+    reference = solve(lasso_problem, None, cfl.FedAvg(**LOCAL))
+    result = solve(lasso_problem, None, FedProx(eta=float("inf"), **LOCAL))
     assert_equal(result.params, reference.params)
-    other = solve(network_problem, None, FedProx(eta=1.0, **LOCAL))
-    assert np.abs(other.params["out"]["bias"] - reference.params["out"]["bias"]).max() > 1e-4
+    other = solve(lasso_problem, None, FedProx(eta=1.0, **LOCAL))
+    assert np.abs(other.params - reference.params).max() > 1e-4
 
 
 def test_fedmspp_with_full_batches_is_fedprox(lasso_problem):

@@ -17,8 +17,10 @@ from tests.reference import (
 )
 from tests.reference.losses import LeastSquares
 
+BATCH = 4  # as in tests/simulation/test_loop.py, which uses the programs that are compiled here
 
-@pytest.mark.parametrize("batch_size", [None, 5])
+
+@pytest.mark.parametrize("batch_size", [None, BATCH])
 @pytest.mark.parametrize("name", twins.COMPOSITE)
 def test_composite_method(name, batch_size, lasso_problem):
     algorithm, twin = twins.COMPOSITE[name]
@@ -41,14 +43,14 @@ def test_composite_method(name, batch_size, lasso_problem):
 
 
 def test_scaffold(lasso_problem):
-    f = LeastSquares(lasso_problem, 5, seed=2)
+    f = LeastSquares(lasso_problem, BATCH, seed=2)
     models = list(gradient_corrected.scaffold(f, lasso_problem.params, rounds=10, **twins.PLAIN))
     result = cfl.minimize(
         lasso_problem,
         None,
         cfl.Scaffold(**STEPS),
         rounds=10,
-        batch_size=5,
+        batch_size=BATCH,
         seed=2,
         dtype="float64",
         progress=False,
@@ -64,7 +66,7 @@ def test_with_sampled_clients(name, lasso_problem):
     """With minibatches, and with half of the clients a round where the method has that."""
     algorithm, twin = METHODS[name]
     count = None if name in twins.ONE_GRADIENT else 3
-    f = LeastSquares(lasso_problem, 5, seed=11, count=count)
+    f = LeastSquares(lasso_problem, BATCH, seed=11, count=count)
     models = list(twin(f, lasso_problem.params, 12))
     for stop in (1, 5, 12):
         result = solve(
@@ -72,7 +74,7 @@ def test_with_sampled_clients(name, lasso_problem):
             None if name in twins.SMOOTH else cfl.L1(WEIGHT),
             algorithm,
             rounds=stop,
-            batch_size=5,
+            batch_size=BATCH,
             seed=11,
             participation=count or 1.0,
         )
@@ -85,20 +87,20 @@ def test_subgradient_variant(name, lasso_problem):
     algorithm, twin = twins.SUBGRADIENT[name]
     algorithm = replace(algorithm, composite="subgradient")
     for ridge, rounds in ((0.0, 1), (0.0, 12), (0.3, 12)):
-        f = LeastSquares(lasso_problem, 5, SEED, ridge)
+        f = LeastSquares(lasso_problem, BATCH, SEED, ridge)
         expected = twins.models(twin, f, lasso_problem.params, 12)[rounds - 1]
         phi = cfl.SquaredL2(ridge / 2)
-        result = solve(lasso_problem, phi, algorithm, batch_size=5, rounds=rounds)
+        result = solve(lasso_problem, phi, algorithm, batch_size=BATCH, rounds=rounds)
         np.testing.assert_allclose(result.params, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", twins.SUBGRADIENT)
 def test_single_precision(name, lasso_problem):
     algorithm, twin = twins.SUBGRADIENT[name]
-    expected = twins.models(twin, LeastSquares(lasso_problem, 5, SEED), lasso_problem.params, 12)[
-        -1
-    ]
-    result = solve(lasso_problem, None, algorithm, batch_size=5, dtype="float32")
+    expected = twins.models(
+        twin, LeastSquares(lasso_problem, BATCH, SEED), lasso_problem.params, 12
+    )[-1]
+    result = solve(lasso_problem, None, algorithm, batch_size=BATCH, dtype="float32")
     assert result.params.dtype == np.float32
     np.testing.assert_allclose(result.params, expected, rtol=0, atol=1e-5)
 
@@ -106,7 +108,7 @@ def test_single_precision(name, lasso_problem):
 @pytest.mark.parametrize("name", ["feddyn", "feddc", "mime-momentum"])
 def test_smooth_method_with_sampled_clients(name, lasso_problem):
     algorithm, twin = twins.SUBGRADIENT[name]
-    f = LeastSquares(lasso_problem, 5, SEED, count=3)
+    f = LeastSquares(lasso_problem, BATCH, SEED, count=3)
     expected = twins.models(twin, f, lasso_problem.params, 12)[-1]
-    result = solve(lasso_problem, None, algorithm, batch_size=5, participation=3)
+    result = solve(lasso_problem, None, algorithm, batch_size=BATCH, participation=3)
     np.testing.assert_allclose(result.params, expected, rtol=0, atol=1e-12)

@@ -74,17 +74,17 @@ def test_devices_may_wait_long_for_each_other_and_not_for_ever():
     assert 3600 <= int(os.environ["XLA_FLAGS"].split(flag)[1].split()[0]) <= 24 * 3600
 
 
-@pytest.mark.parametrize("batch_size", [4, None])
-@pytest.mark.parametrize("participation", [1.0, 3])
+@pytest.mark.parametrize("participation, batch_size", [(1.0, 4), (3, 4), (3, None)])
 def test_independent_of_devices_and_blocks(network_problem, participation, batch_size):
     options = dict(participation=participation, batch_size=batch_size, dtype="float64")
     reference = solve(network_problem, devices=1, **options)
-    for devices in range(1, len(jax.devices()) + 1):
-        for block in (1, 2, None):
-            other = solve(network_problem, devices=devices, client_block=block, **options)
-            assert_same(other.params, reference.params, 1e-12)
-            assert_same(other.clients, reference.clients, 1e-12)
-            assert_same(other.server, reference.server, 1e-12)
+    for devices, block in ((1, 2), (2, 1), (2, None)):
+        if devices > len(jax.devices()):
+            continue
+        other = solve(network_problem, devices=devices, client_block=block, **options)
+        assert_same(other.params, reference.params, 1e-12)
+        assert_same(other.clients, reference.clients, 1e-12)
+        assert_same(other.server, reference.server, 1e-12)
 
 
 def test_clients_with_large_arrays_work_one_at_a_time():

@@ -1,4 +1,8 @@
-"""Rounds in a Python loop against the compiled ones: the same samples, the same numbers."""
+"""Rounds in a Python loop against the compiled ones: the same samples, the same numbers.
+
+Problem, batch size and methods are those of tests/algorithms/test_trajectories.py, and the tests
+run in one process: most of the compiled rounds are there already.
+"""
 
 import jax
 import numpy as np
@@ -108,8 +112,18 @@ def test_conditions_and_trials(lasso_problem, lasso_outside, options):
     assert_same(*both(lasso_problem, lasso_outside, FEDNMAP, **options))
 
 
-@pytest.mark.parametrize("name", ["fednmap", "scaffold", "mime-momentum", "fedavg"])
-@pytest.mark.parametrize("options", [{}, {"participation": 3, "dropout": 0.3}], ids=str)
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("fednmap", {}),
+        ("scaffold", {}),
+        ("fedavg", {}),
+        ("mime-momentum", {}),
+        ("fednmap", {"participation": 3, "dropout": 0.3}),
+        ("mime-momentum", {"participation": 3, "dropout": 0.3}),
+    ],
+    ids=str,
+)
 def test_clients_side_by_side(lasso_problem, name, options):
     loss = SideBySide(squared_loss)
     outside = cfl.Problem(loss, lasso_problem.params, lasso_problem.clients)

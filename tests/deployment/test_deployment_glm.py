@@ -195,6 +195,33 @@ def test_going_on_without_a_site_is_said(tmp_path):
     assert any(event["event"] == "without" for event in events)
 
 
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_last_sums_stand_for_a_site_that_is_away(tmp_path, comes_back):
+    calls = {"west": 0}
+
+    def fault(site, method, payload, call):
+        calls["west"] += site == "west"
+        if site == "west" and calls["west"] > 7 and not (comes_back and calls["west"] > 9):
+            raise ConnectionError("no route")
+        return call()
+
+    text = declare('family = "binomial"\nalpha = 0.02\nmissing = "last"')
+    if comes_back:
+        text = text.replace("alpha = 0.02", "alpha = 0.002")  # rounds enough
+    table, result, events = fitted(tmp_path, text, fault)
+    here = linear_model.LogisticRegression(0.002 if comes_back else 0.02).fit(
+        table[list(FEATURES)], table["outcome"], sites=table["site"]
+    )
+    told = [event["sites"] for event in events if event["event"] == "last"]
+    assert told[0] == ["west"] and result.config["stood_in"]["west"] >= 1
+    gap = np.abs((result.model.coef_ - here.coef_) * here.deviations_).max()
+    assert result.config["ended_badly"] is not comes_back
+    if comes_back:
+        assert told == [["west"], []] and gap < 1e-6
+    else:
+        assert 1e-6 < gap < 1 and "not the coefficients of all" in result.config["summary"]
+
+
 def test_a_site_answers_no_more_than_it_agreed_to(tmp_path):
     _, result, events = fitted(tmp_path, declare('family = "binomial"\nalpha = 0.02', rounds=3))
     assert result.model is None
@@ -212,7 +239,7 @@ def test_requests_of_a_wrong_form_are_refused(tmp_path):
     good = {
         "points": np.zeros((1, 1 + p)),
         "problems": np.zeros(1, int),
-        "hessians": np.ones(1, int),
+        "hessians": np.ones(1, bool),
         "columns": np.arange(p),
         "mean": np.zeros(p),
         "scale": np.ones(p),
@@ -223,7 +250,7 @@ def test_requests_of_a_wrong_form_are_refused(tmp_path):
         "points": np.full((1, 1 + p), np.nan),
         "problems": np.array([7]),
         "columns": np.array([0, 99]),
-        "hessians": np.array([5]),
+        "hessians": np.array([5]),  # numbers
         "scale": -np.ones(p),
         "mean": np.zeros(p + 1),
     }

@@ -46,7 +46,7 @@ def loop(single, X, y, fold, sites, alphas, deviance):
 
 def check(model, single, X, y, deviance):
     fold, sites = folds_and_sites(len(X))
-    model.set_params(cv=fold, alphas=7, eps=1e-2, tol=1e-10).fit(X, y, sites=sites)
+    model.set_params(cv=fold, alphas=7, eps=1e-2, tol=1e-10, cv_tol=1e-10).fit(X, y, sites=sites)
     alphas = model.alphas_
     values, mean, error, best, one = loop(single, X, y, fold, sites, alphas, deviance)
     np.testing.assert_allclose(model.cv_scores_, values, rtol=1e-7)

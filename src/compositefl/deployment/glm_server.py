@@ -22,6 +22,7 @@ from compositefl.deployment.run_server import RunServer
 from compositefl.glm.requests import answer_shapes
 from compositefl.glm.site import Sums
 from compositefl.glm.sites import add_up, count_bytes
+from compositefl.glm.stand_in import StandIn
 from compositefl.linear_model.base import GeneralizedLinearModel
 from compositefl.linear_model.files import write_fit
 
@@ -64,6 +65,9 @@ class NetworkSites:
         self.calls, self.journal, self.shapes = calls, private_folder(journal), shapes
         self.names = names  # in the order of the federation: sums do not depend on who is first
         self.rounds = self.bytes_up = self.bytes_down = 0
+        self.away: tuple[str, ...] = ()
+        self.stood_in: dict[str, int] = {}  # for how many rounds
+        self.last = {name: StandIn(shapes["outputs"], shapes["scale"]) for name in names}
 
     def ask(self, method: str, **request: Any) -> Sums:
         """The sum over all sites, from the journal where it is there."""
@@ -74,19 +78,45 @@ class NetworkSites:
         if path.exists():
             kept = decode(read_sealed(path, REMEDY), self.calls.federation.network.limit)
             if kept.values.get("request") == digest:
+                if method == "evaluate" and not request.get("expected"):
+                    self._note(t, tuple(kept.values.get("away", ())))
                 return dict(kept.arrays)
-        answers = self._from_sites(t, method, request, arrays)
-        total = add_up(answers)
+        found = self._from_sites(t, method, request, arrays)
+        answers = [found[name] for name in self.names if name in found]
+        total = add_up([*answers, *self._stand_ins(t, method, request, found)])
         self.bytes_down += len(answers) * count_bytes(arrays)
         self.bytes_up += sum(map(count_bytes, answers))
-        write_sealed(path, encode({"request": digest}, total))
-        self.calls.report({"event": "round", "round": t + 1, "sites": sorted(self.names)})
+        write_sealed(path, encode({"request": digest, "away": list(self.away)}, total))
+        self.calls.report({"event": "round", "round": t + 1, "sites": sorted(found)})
         return total
+
+    def _stand_ins(
+        self, t: int, method: str, request: dict[str, Any], found: dict[str, Sums]
+    ) -> list[Sums]:
+        """For the sites that have not answered; what the others said is kept for later."""
+        if method == "evaluate":
+            for name, sums in found.items():
+                self.last[name].keep(request, sums)
+        away = tuple(name for name in self.names if name not in found)
+        if method == "evaluate" and not request.get("expected"):  # a step of the fit
+            self._note(t, away)
+        made = [self.last[name].answer(request) for name in away]
+        return [sums for sums in made if sums is not None]
+
+    def _note(self, t: int, away: tuple[str, ...]) -> None:
+        for name in away:
+            self.stood_in[name] = self.stood_in.get(name, 0) + 1
+        if away != self.away:
+            self.calls.report({"event": "last", "round": t + 1, "sites": list(away)})
+        self.away = away
 
     def _from_sites(
         self, t: int, method: str, request: dict[str, Any], arrays: dict[str, Array]
-    ) -> list[Sums]:
-        """The answers of all sites; those that have not answered are asked again."""
+    ) -> dict[str, Sums]:
+        """The answers by site; those that have not answered are asked again.
+
+        With missing = "last" not: their last answers stand for them, where these are enough.
+        """
         shapes = answer_shapes(method, request, **self.shapes)
         like = {name: np.zeros(shape) for name, shape in shapes.items()}
         network, roster = self.calls.federation.network, self.calls.roster
@@ -100,15 +130,20 @@ class NetworkSites:
             largest = LARGEST_LOSS if method == "evaluate" else LARGEST**2
             got = self.calls.ask(t, there, "sums", arrays, "sums", like, largest=largest)
             found |= {name: reply.tree for name, reply in got.items()}
-            if len(found) == len(self.names):
-                return [found[name] for name in self.names]
+            absent = [name for name in self.names if name not in found]
+            if not absent or (found and self._can_stand_in(absent, method, request)):
+                return found
             if not roster.willing():
                 break  # asking again would get the same answer
-        absent = [name for name in self.names if name not in found]
         glm = self.calls.federation.glm
         if glm is not None and glm.missing == "without" and found:
             raise SitesLeft(",".join(found))
         raise TooFewSites(f"no answer from {', '.join(absent)}; the run can be resumed")
+
+    def _can_stand_in(self, absent: list[str], method: str, request: dict[str, Any]) -> bool:
+        glm = self.calls.federation.glm
+        asked = glm is not None and glm.missing == "last" and method == "evaluate"
+        return asked and all(self.last[name].answer(request) is not None for name in absent)
 
 
 class GLMCoordinator(RunServer):
@@ -137,6 +172,11 @@ class GLMCoordinator(RunServer):
             except TooFewSites as error:
                 stopped = "too few sites" if self.roster.willing() else "refused"
                 notes.append(str(error))
+        if model is not None and sites.away:
+            notes.append(
+                f"the last sums of {', '.join(sites.away)} stood for it to the end: these are not "
+                "the coefficients of all tables"
+            )
         ended = {"ended": "; ".join(notes) or "converged", "bad": bool(notes)}
         self.report({"event": "stop", "reason": stopped, "round": sites.rounds, **ended})
         config = {
@@ -145,6 +185,7 @@ class GLMCoordinator(RunServer):
             "target": federation.data.target if federation.data else "",
             "sites": list(federation.sites),
             "left_out": left_out,
+            "stood_in": sites.stood_in,
             "samples": {name: member.samples for name, member in self.roster.members.items()},
             "bytes_sent": self.calls.bytes_sent,
             "bytes_received": self.calls.bytes_received,

@@ -12,7 +12,9 @@ from compositefl.core.errors import CompositeFLError, require_integer, unknown_n
 if TYPE_CHECKING:
     from compositefl.linear_model.base import GeneralizedLinearModel
 
-MISSING = ("wait", "without")  # what happens while a site does not answer
+# What happens while a site does not answer: the fit waits, begins anew without it, or goes on with
+# the quadratic of its last loss, gradient and Hessian.
+MISSING = ("wait", "without", "last")
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class GLMTable:
     select: str = "best"
     max_iter: int = 100
     tol: float | None = None
+    cv_tol: float | None = None
     weight: str | None = None  # columns
     offset: str | None = None
     event: str | None = None

@@ -1,7 +1,7 @@
 """Second derivatives of a round: of which features, of which problems, and how they travel."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,7 +14,6 @@ LARGEST = 4000  # entries of a Hessian: 128 MB a matrix, 64 MB an answer
 ALL_COLUMNS = 100  # coefficients up to which a Hessian has them all
 AHEAD = 0.5  # share of its weight from which on an entry's second derivatives are asked for
 CHEAP = 3e8  # multiplications for Hessians in a round that are worth no thought
-NONE, OWN, SHARED = 0, 1, 2  # no Hessian; at the problem's own point; at the common point
 
 
 class Asking(Protocol):
@@ -23,7 +22,13 @@ class Asking(Protocol):
     problem: int
     newton: Newton
     rounds: int  # for the present alpha
-    shared: bool  # its Hessian is that of the common point
+    took: int  # rounds for the alpha before
+    hessian_at: int  # number of the alpha at which its Hessian was asked for
+
+    @property
+    def steps(self) -> Sequence[Any]:
+        """The alphas that are solved."""
+        ...
 
 
 def choose_columns(problems: Problems, active: Sequence[Asking]) -> Array:
@@ -45,24 +50,19 @@ def choose_columns(problems: Problems, active: Sequence[Asking]) -> Array:
     return columns
 
 
-def choose_kinds(problems: Problems, active: Sequence[Asking], columns: int) -> Array:
-    """Which Hessians to ask for: all while they are cheap, else those that are wanted."""
+def choose_problems(problems: Problems, active: Sequence[Asking], columns: int) -> Array:
+    """Whose Hessians to ask for: all while they are cheap, else of those that need a new one.
+
+    An alpha that took more than one round would have taken fewer with a younger Hessian. The folds,
+    which have rounds to spare, get one for every second alpha.
+    """
     work = problems.rows * float((columns + 1) * problems.k) ** 2
     if work * len(active) <= CHEAP:
-        return np.full(len(active), OWN)
-    kinds = np.full(len(active), NONE)
-    for i, walk in enumerate(active):
-        if walk.newton.stale or not walk.newton.ready:
-            first_try = not (walk.shared and walk.rounds > 1)
-            together = i > 0 and first_try and not problems.spec.family.coupled
-            kinds[i] = SHARED if together and active[0].problem == 0 else OWN
-    return kinds
+        return np.ones(len(active), bool)
+    return np.array([_needs(walk) for walk in active])
 
 
-def symmetric(triangle: Array, size: int) -> Array:
-    """The matrix with this lower triangle, row by row."""
-    out = np.empty((size, size))
-    lower = np.tril_indices(size)
-    out[lower] = triangle
-    out.T[lower] = triangle
-    return out
+def _needs(walk: Asking) -> bool:
+    ages = len(walk.steps) - walk.hessian_at > (0 if walk.problem == 0 else 1)
+    slow = ages and walk.rounds == 1 and walk.took > 1
+    return slow or walk.newton.stale or not walk.newton.ready

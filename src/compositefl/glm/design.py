@@ -73,6 +73,12 @@ def weighted_gram(x: Array, weight: Array) -> Array:
     return x.T @ (x * weight[:, None])
 
 
+def pair_places(columns: Array) -> Array:
+    """Where every pair of these columns is in a lower triangle, row by row."""
+    high, low = np.maximum(columns[:, None], columns), np.minimum(columns[:, None], columns)
+    return high * (high + 1) // 2 + low
+
+
 def row_pairs(z: sparse.csr_matrix) -> sparse.csr_matrix:
     """P with P w = the lower triangle of z' diag(w) z: a row for each pair of columns."""
     counts = np.diff(z.indptr)
@@ -94,10 +100,11 @@ def row_pairs(z: sparse.csr_matrix) -> sparse.csr_matrix:
     return sparse.csr_matrix((np.concatenate(value), where), shape=shape)
 
 
-def with_ones(gram: Array, sums: Array, total: Any) -> Array:
-    """The gram matrix with the row and column of a feature that is 1 everywhere."""
-    out = np.empty((len(gram) + 1, len(gram) + 1))
-    out[0, 0], out[0, 1:], out[1:, 0], out[1:, 1:] = total, sums, sums, gram
+def with_ones(grams: Array, sums: Array, totals: Array) -> Array:
+    """Gram matrices (m, p, p) with the row and column of a feature that is 1 everywhere."""
+    m, p = sums.shape
+    out = np.empty((m, p + 1, p + 1))
+    out[:, 0, 0], out[:, 0, 1:], out[:, 1:, 0], out[:, 1:, 1:] = totals, sums, sums, grams
     return out
 
 
@@ -121,7 +128,8 @@ class DenseDesign:
 
     def grams(self, weights: Array, columns: Array) -> Array:
         z = self.columns(columns)
-        return np.array([with_ones(weighted_gram(z, w), w @ z, w.sum()) for w in weights])
+        made = np.array([weighted_gram(z, w) for w in weights])
+        return with_ones(made, weights @ z, weights.sum(axis=1))
 
 
 class SparseDesign:
@@ -142,7 +150,7 @@ class SparseDesign:
     def take(self, rows: Array) -> "SparseDesign":
         return SparseDesign(self.z[rows], self.centre)
 
-    @property
+    @cached_property
     def keeps_pairs(self) -> bool:
         """Whether the products of the rows' entries are few enough to be kept."""
         counts = np.diff(self.z.indptr).astype(float)
@@ -154,24 +162,20 @@ class SparseDesign:
 
     def grams(self, weights: Array, columns: Array) -> Array:
         sums, centre = np.asarray(self.z.T @ weights.T).T[:, columns], self.centre[columns]
-        out = []
-        for gram, s, total in zip(
-            self._raw_grams(weights, columns), sums, weights.sum(axis=1), strict=True
-        ):
-            outer = np.outer(centre, s)
-            gram = gram + total * np.outer(centre, centre) - outer - outer.T
-            out.append(with_ones(gram, s - total * centre, total))
-        return np.array(out)
+        totals = weights.sum(axis=1)
+        grams = self._raw_grams(weights, columns)
+        edge = centre[:, None] * sums[:, None, :]
+        grams -= edge
+        grams -= edge.transpose(0, 2, 1)
+        grams += totals[:, None, None] * np.outer(centre, centre)
+        return with_ones(grams, sums - totals[:, None] * centre, totals)
 
     def _raw_grams(self, weights: Array, columns: Array) -> Array:
         """Before centring."""
-        out = np.zeros((len(weights), len(columns), len(columns)))
         if self.keeps_pairs:
-            i, j = np.tril_indices(len(columns))
-            high, low = columns[i], columns[j]  # columns rise
             sums = self._pairs @ np.ascontiguousarray(weights.T)
-            out[:, i, j] = out[:, j, i] = sums[high * (high + 1) // 2 + low].T
-            return out
+            return np.ascontiguousarray(sums.T)[:, pair_places(columns)]
+        out = np.zeros((len(weights), len(columns), len(columns)))
         z = self.z if len(columns) == self.z.shape[1] else self.z[:, columns].tocsr()
         thin = z.nnz < DENSE_SHARE * z.shape[0] * z.shape[1]
         for gram, weight in zip(out, weights, strict=True):

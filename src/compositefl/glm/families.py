@@ -107,14 +107,14 @@ class Binomial(Family):
 
     def derivatives(self, eta: Array, y: Array) -> Derivatives:
         # One exponential serves them all: of the two chances the smaller one is odds * larger.
-        odds = np.exp(-np.abs(eta))
+        sign = (1 - 2 * (y > 0))[:, None]
+        z = sign * eta  # positive where the other class is the likelier one
+        odds = np.exp(-np.abs(z))
         larger = 1 / (1 + odds)
         smaller = odds * larger
-        z = np.where(y[:, None] > 0, -eta, eta)
         loss = np.log1p(odds) + np.maximum(z, 0.0)
         miss = np.where(z > 0, larger, smaller)  # chance of the other class
-        first = np.where(y[:, None] > 0, -miss, miss)
-        return Derivatives(loss[:, 0], first, larger * smaller)
+        return Derivatives(loss[:, 0], sign * miss, larger * smaller)
 
     def losses(self, eta: Array, y: Array) -> Array:
         z = np.where(y > 0, -eta[:, 0], eta[:, 0])

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.stats import norm, t
 
-from compositefl.glm.curvature import LARGEST, symmetric
+from compositefl.glm.curvature import LARGEST
+from compositefl.glm.layout import symmetric
 from compositefl.glm.outcome import Path
 from compositefl.glm.sites import Sites
 from compositefl.glm.spec import Spec
@@ -74,7 +75,7 @@ def infer(spec: Spec, sites: Sites, path: Path) -> Inference | None:
         "evaluate",
         points=x[None],
         problems=np.zeros(1, int),
-        hessians=np.ones(1, int),
+        hessians=np.ones(1, bool),
         columns=columns,
         mean=path.scaling.centre,
         scale=path.scaling.scale,

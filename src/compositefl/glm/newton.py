@@ -31,7 +31,15 @@ class Hessian:
     index: Array
 
     def covers(self, wanted: Array) -> bool:
-        return bool(np.isin(np.flatnonzero(wanted), self.index).all())
+        left = wanted.copy()
+        left[self.index] = False
+        return not left.any()
+
+    def times(self, d: Array) -> Array:
+        """H d, as far as these entries go."""
+        out = np.zeros_like(d)
+        out[self.index] = self.matrix @ d[self.index]
+        return out
 
     def along(self, d: Array) -> float:
         """The curvature along a direction."""
@@ -55,11 +63,16 @@ class Newton:
         self.first: Hessian | None = None  # at the start
         self.stale = True  # a new Hessian is wanted
         self.begun = False
+        self.comparable = True  # the next loss with the last one
+        self.bend: Array | None = None
         self.rejected = 0  # trial points in a row
 
-    def aim(self, penalty: Penalty) -> None:
-        """Go on with another penalty from where we are."""
-        self.penalty = penalty
+    def aim(self, penalty: Penalty, bend: Array | None = None) -> None:
+        """Go on with another penalty from where we are.
+
+        bend: what the gradient is expected to do on the way beyond its linear model.
+        """
+        self.penalty, self.bend = penalty, bend
         self.residual = self._residual()
         self.damping, self.rejected = 0.0, 0
 
@@ -87,19 +100,22 @@ class Newton:
         diagonal = np.abs(np.diag(H))
         diagonal = np.maximum(diagonal, np.finfo(float).eps * diagonal.max(initial=0.0))
         diagonal[diagonal == 0] = 1.0
-        B = H + max(self.damping, SMALLEST) * np.diag(diagonal)
-        trial = self.penalty.solve(self.x, self.gradient, B, index)
+        B = H.copy()
+        B[np.diag_indices_from(B)] += max(self.damping, SMALLEST) * diagonal
+        gradient = self.gradient if self.bend is None else self.gradient + self.bend
+        trial = self.penalty.solve(self.x, gradient, B, index)
         d = (trial - self.x)[index]
-        model = self.gradient[index] @ d + 0.5 * d @ H @ d
+        model = gradient[index] @ d + 0.5 * d @ H @ d
         self.promised = self.penalty.value(self.x) - self.penalty.value(trial) - model
         self.trial = trial
 
     def receive(self, loss: float, gradient: Array, hessian: Hessian | None) -> bool:
         """Take the mean loss and its derivatives at the trial point; whether it is accepted."""
         phi, same = self.penalty.value, np.array_equal(self.trial, self.x)
+        self.bend = None
         first = not self.begun
         share = 1.0
-        if not (first or same):
+        if not (first or same) and self.comparable:
             decrease = self.loss - loss + phi(self.x) - phi(self.trial)
             noise = NOISE * (abs(self.loss) + abs(loss)) + np.finfo(float).tiny
             share = (decrease + noise) / (max(self.promised, 0.0) + noise)
@@ -110,7 +126,7 @@ class Newton:
             return False
         before = self.residual
         self.x, self.loss, self.gradient = self.trial, loss, gradient
-        self.begun, self.rejected = True, 0
+        self.begun, self.comparable, self.rejected = True, True, 0
         self.residual = self._residual()
         if hessian is not None:
             self.hessian, self.stale = hessian, False

@@ -12,7 +12,8 @@ import numpy as np
 
 from compositefl.core.errors import CompositeFLError, ConvergenceWarning
 from compositefl.glm.alphas import choose_alphas, largest_alpha
-from compositefl.glm.curvature import SHARED, choose_columns, choose_kinds, symmetric
+from compositefl.glm.curvature import choose_columns, choose_problems
+from compositefl.glm.layout import symmetric
 from compositefl.glm.newton import Hessian, Newton
 from compositefl.glm.outcome import Path
 from compositefl.glm.penalty import ElasticNet
@@ -22,6 +23,7 @@ from compositefl.glm.spec import Spec
 
 Array = np.ndarray
 SATURATED = 0.999  # share of the deviance explained at which a path ends
+UNEVEN = 0.1  # difference of two steps along a path, relative, up to which they are alike
 REJECTIONS = 25  # in a row, after which an alpha is given up
 
 
@@ -30,6 +32,7 @@ class Step:
     """The solution of one problem for one alpha, in standard units."""
 
     x: Array
+    gradient: Array
     loss: float
     residual: float  # relative to the gradient at the start
 
@@ -44,7 +47,9 @@ class Walk:
     tolerance: float
     steps: list[Step] = field(default_factory=list)
     rounds: int = 0  # for the present alpha
-    shared: bool = False  # its Hessian is that of the common point
+    took: int = 0  # rounds for the alpha before
+    hessian_at: int = 0  # number of the alpha at which its Hessian was asked for
+    aimed: bool = True  # at the alpha after its last solution
     over: bool = False
 
 
@@ -77,7 +82,7 @@ class Server:
                 q,
                 self.problems.newton(q),
                 float(self.problems.weight[q]),
-                spec.tolerance,
+                spec.fold_tolerance if q else spec.tolerance,
             )
             for q in range(spec.problems)
         ]
@@ -93,20 +98,19 @@ class Server:
         self.alpha_max = largest_alpha(self.problems, first)
         self.alphas = choose_alphas(self.problems, self.alpha_max)
         for walk in self.walks:
-            walk.over, walk.rounds = False, 0
-            walk.newton.aim(self.problems.penalty(walk.problem, self.alphas[0]))
+            walk.over = walk.aimed = False
             self._next(walk)
         self._advance_all(down=True)
         return self._outcome()
 
     def _advance_all(self, down: bool = False) -> None:
-        while active := [walk for walk in self.walks if not walk.over]:
+        while active := [walk for walk in self.walks if walk.aimed and not walk.over]:
             self._round(active)
-            for walk in active:
-                if not down:
-                    walk.over = self._is_solved(walk)
-                else:
+            for walk in self.walks:
+                if down:
                     self._next(walk)
+                else:
+                    walk.over = self._is_solved(walk)
             self._tell()
 
     def _round(self, active: list[Walk]) -> None:
@@ -114,14 +118,14 @@ class Server:
         for walk in active:
             walk.newton.propose()
             walk.rounds += 1
-        problems = self.problems
+        problems, away = self.problems, self.sites.away
         columns = choose_columns(problems, active)
-        kinds = choose_kinds(problems, active, len(columns))
+        wanted = choose_problems(problems, active, len(columns))
         answer = self.sites.ask(
             "evaluate",
             points=np.array([walk.newton.trial for walk in active]),
             problems=np.array([walk.problem for walk in active]),
-            hessians=kinds,
+            hessians=wanted,
             columns=columns,
             mean=problems.scaling.centre,
             scale=problems.scaling.scale,
@@ -131,27 +135,54 @@ class Server:
         triangles = iter(answer["hessian"])
         for i, walk in enumerate(active):
             hessian = None
-            if kinds[i]:
+            if wanted[i]:
                 hessian = Hessian(symmetric(next(triangles), len(index)) / walk.weight, index)
-                walk.shared = bool(kinds[i] == SHARED)
-            walk.newton.receive(
+            walk.newton.comparable &= away == self.sites.away  # else losses of other functions
+            accepted = walk.newton.receive(
                 float(answer["loss"][i]) / walk.weight, answer["gradient"][i] / walk.weight, hessian
             )
+            if accepted and hessian is not None:
+                walk.hessian_at = len(walk.steps)
             self._refuse_divergence(walk)
 
     def _next(self, walk: Walk) -> None:
         """Note solutions and go on to the alphas below."""
-        newton = walk.newton
-        while not walk.over and self._is_solved(walk):
-            relative = newton.residual / newton.scale if newton.scale else 0.0
-            walk.steps.append(Step(newton.x, newton.loss, relative))
-            if walk.problem == 0 and self._explained(newton.loss) > SATURATED:
-                self.alphas = self.alphas[: len(walk.steps)]
-            if len(walk.steps) >= len(self.alphas):
-                walk.over = True
+        newton, first = walk.newton, self.walks[0]
+        while not walk.over:
+            at = len(walk.steps)
+            if not walk.aimed:
+                walk.aimed, walk.took, walk.rounds = True, walk.rounds, 0
+                newton.aim(self.problems.penalty(walk.problem, self.alphas[at]), self._bend(walk))
+            if not self._is_solved(walk):
                 return
-            walk.rounds = 0
-            newton.aim(self.problems.penalty(walk.problem, self.alphas[len(walk.steps)]))
+            relative = newton.residual / newton.scale if newton.scale else 0.0
+            walk.steps.append(Step(newton.x, newton.gradient, newton.loss, relative))
+            walk.aimed = False
+            if walk is first and self._explained(newton.loss) > SATURATED:
+                self.alphas = self.alphas[: len(walk.steps)]
+            walk.over = len(walk.steps) >= len(self.alphas)
+
+    def _bend(self, walk: Walk) -> Array | None:
+        """What the gradient will do on the way to the next alpha beyond its linear model.
+
+        Along a path of geometric alphas one step is like the last. With a Hessian that is j alphas
+        older than the present solution, the last step's gradient missed the linear model by
+        (j - 1/2) T d^2, T the third derivative; the next one will miss it by (j + 1/2) T d^2.
+        """
+        at, hessian = len(walk.steps), walk.newton.hessian
+        if at < 2 or hessian is None or not self._is_even(at):
+            return None
+        a, b = walk.steps[-2], walk.steps[-1]
+        j = at - 1 - walk.hessian_at
+        missed = b.gradient - a.gradient - hessian.times(b.x - a.x)
+        return (2 * j + 1) / (2 * j - 1) * missed
+
+    def _is_even(self, at: int) -> bool:
+        """Whether the step to this alpha is as long as the last one, in logarithms."""
+        a, b, c = self.alphas[at - 2 : at + 1]
+        if c <= 0 or a <= b:
+            return False
+        return bool(abs(np.log(b / c) / np.log(a / b) - 1) < UNEVEN)
 
     def _is_solved(self, walk: Walk) -> bool:
         """Whether a problem is done with its alpha: solved, or given up."""

@@ -58,7 +58,10 @@ class ElasticNet:
         return np.abs(subproblem.downhill(q, x, self.l1, self.lower, self.upper))
 
     def solve(self, x: Array, gradient: Array, B: Array, index: Array) -> Array:
-        A = B + np.diag(self.l2[index])
+        A, l2 = B, self.l2[index]
+        if l2.any():
+            A = B.copy()
+            A[np.diag_indices_from(A)] += l2
         c = gradient[index] - B @ x[index]
         bounds = (self.lower[index], self.upper[index])
         y = x.copy()

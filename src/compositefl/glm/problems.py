@@ -7,6 +7,7 @@ import numpy as np
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.glm import scaling
+from compositefl.glm.layout import hessian_index
 from compositefl.glm.newton import Newton
 from compositefl.glm.penalty import ElasticNet, General, Penalty
 from compositefl.glm.scaling import Scaling
@@ -58,11 +59,8 @@ class Problems:
 
     def index(self, columns: Array) -> Array:
         """The entries that a Hessian of these columns has."""
-        k = self.k
-        first = np.arange(k) if self.spec.intercept else np.empty(0, int)
-        features = (k + columns[:, None] * k + np.arange(k)).ravel()
-        last = [self.size - 1] if self.spec.family.has_scale else []
-        return np.concatenate([first, features, last]).astype(int)
+        spec = self.spec
+        return hessian_index(columns, self.size, self.k, spec.intercept, spec.family.has_scale)
 
     def newton(self, q: int) -> Newton:
         """A problem at its start, where only what is never penalised is free."""

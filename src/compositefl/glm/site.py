@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from compositefl.core.errors import CompositeFLError
 from compositefl.glm import survival
 from compositefl.glm.design import Design, standardised
 from compositefl.glm.families import Family
@@ -117,8 +116,7 @@ class Site:
 
         points: a row for each problem: the intercepts, then the coefficients of every feature, then
             the scale where the family has one.
-        hessians: for each problem 0 for none, 1 for its own, 2 for the one with the problem's
-            samples at the point of the first row: all of these take the work of one.
+        hessians: for each problem whether its Hessian is wanted.
         columns: the features of the Hessians; the lower triangle of the intercepts and these.
         expected: the information that is expected in place of the Hessian (where they differ).
         """
@@ -136,13 +134,12 @@ class Site:
                 loss, residual, curvature = self._derivatives(part, eta[i], weight, expected)
                 losses[i] += loss
                 residuals.append(residual)
-                if hessians[i] == 1:
+                if hessians[i]:
                     own[i] = curvature
             gradients += self._gradients(part, residuals)
             made = self._hessians(part, list(own.values()), columns, intercept)
             for i, hessian in zip(own, made, strict=True):
                 found[i] += hessian
-            self._shared(part, eta[0], problems, hessians, columns, intercept, found)
         lower = np.tril_indices(size)
         triangles = [found[i][lower] for i in sorted(found)]
         return {
@@ -299,28 +296,3 @@ class Site:
         rooted = means * np.sqrt(deaths)[:, None]
         whole = part.design.grams(here.curvature[None], columns)[0, 1:, 1:]
         return whole - rooted.T @ rooted
-
-    def _shared(
-        self,
-        part: Part,
-        eta: Array,
-        problems: Array,
-        hessians: Array,
-        columns: Array,
-        intercept: bool,
-        found: dict[int, Array],
-    ) -> None:
-        """Hessians of kind 2: the sum over all samples less that over the problem's fold."""
-        wanted = [int(i) for i in np.flatnonzero(hessians == 2)]
-        if not wanted:
-            return
-        if part.times is not None:
-            raise CompositeFLError("a partial likelihood has no Hessian by folds")
-        _, _, curvature = self._derivatives(part, eta, part.weight)
-        shared = self._hessians(part, [curvature], columns, intercept)[0]
-        for i in wanted:
-            out = part.fold == problems[i]
-            found[i] += shared
-            if problems[i] and out.any():
-                left = (part.fold_design(int(problems[i])), [curvature[out]])
-                found[i] -= self._grams(*left, columns, intercept)[0]

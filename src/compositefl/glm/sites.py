@@ -16,6 +16,7 @@ class Sites(Protocol):
     rounds: int
     bytes_up: int  # of all answers so far, of all sites
     bytes_down: int
+    away: tuple[str, ...]  # sites for which their last answers stood in the last round
 
     @property
     def names(self) -> list[str]:
@@ -29,6 +30,8 @@ class Sites(Protocol):
 
 class LocalSites:
     """Sites that are objects of this process."""
+
+    away: tuple[str, ...] = ()
 
     def __init__(self, sites: Sequence[Site]):
         self.sites = list(sites)

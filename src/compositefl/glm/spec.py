@@ -35,6 +35,8 @@ class Spec:
     factors: of the penalty for every feature; 0 leaves it out.
     lower, upper: bounds of the coefficients, in original units.
     standardize: the penalty counts coefficients of features with standard deviation 1.
+    tolerance, fold_tolerance: stationarity at which the fit to all samples and those without a fold
+        end, relative to the gradient of the model without features.
     """
 
     family: Family
@@ -50,6 +52,7 @@ class Spec:
     smallest: float | None = None
     folds: int = 0
     tolerance: float = 1e-9
+    fold_tolerance: float = 1e-6
     max_rounds: int = 100  # for one alpha
 
     def __post_init__(self) -> None:
@@ -61,7 +64,7 @@ class Spec:
             require_nonnegative(alpha=np.asarray(self.alphas, float))
         if self.smallest is not None and not 0 < self.smallest < 1:
             raise wrong_value("smallest", self.smallest, "in (0, 1)")
-        require_positive(tolerance=self.tolerance)
+        require_positive(tolerance=self.tolerance, fold_tolerance=self.fold_tolerance)
         require_integer(max_rounds=self.max_rounds)
         if self.folds == 1 or self.folds < 0:
             raise wrong_value("cv", self.folds, "at least 2 folds")

@@ -2,15 +2,15 @@
 
     minimise over y   1/2 y'A y + c'y + sum_j l1_j |y_j|,    lower <= y <= upper,
 
-A positive definite. In turns: a pass of coordinate descent over the entries that are not optimal,
-which finds who leaves zero and who comes back; then, with the signs fixed, the linear system of the
-entries that are free, and the best point on the way to its solution, at its end or where an entry
-passes zero or meets its bound (as in the feature-sign search of Lee et al. 2006). The objective
-falls in every turn; with the right signs one linear system gives the solution to the last digits.
+A positive definite. In turns: with the signs fixed, the linear system of the entries that are free,
+and the best point on the way to its solution, at its end or where an entry passes zero or meets its
+bound (as in the feature-sign search of Lee et al. 2006); then a pass of coordinate descent over the
+other entries that are not optimal, which finds who leaves zero or its bound. The objective falls in
+every turn; with the right signs one linear system gives the solution to the last digits.
 """
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg.lapack import dposv
 
 Array = np.ndarray
 TURNS = 1000
@@ -21,28 +21,27 @@ EXACT = 1e-13  # residual that counts as zero, relative to the numbers that it i
 
 def solve(A: Array, c: Array, l1: Array, lower: Array, upper: Array, start: Array) -> Array:
     """The minimiser, from a start that need not be feasible."""
-    y = np.clip(start, lower, upper)
-    no_gain = 0
+    y = np.minimum(np.maximum(start, lower), upper)
+    size = np.abs(A)
+    no_gain, best = 0, np.inf
     for _ in range(TURNS):
-        q = A @ y + c
-        wish = downhill(q, y, l1, lower, upper)
-        wrong = np.abs(wish) > EXACT * (np.abs(c) + l1 + np.abs(A) @ np.abs(y))
-        if not wrong.any() or no_gain >= PATIENCE:
-            break
-        before = _value(A, c, l1, y)
-        # Inside its bounds, and not at a zero that it would cost something to leave.
-        free = (y > lower) & (y < upper) & ((y != 0) | (l1 == 0))
-        if (wrong & ~free).any():
-            _single_entries(A, q, l1, lower, upper, y, wrong)
         for _ in range(SYSTEMS):
-            found = _free_entries(A, c, l1, lower, upper, y)
+            found = _free_entries(A, A @ y + c, l1, lower, upper, y)
             if found is None:
                 break
             y, whole = found
             if whole:
                 break
-        gain = before - _value(A, c, l1, y)
-        no_gain = 0 if gain > 1e-15 * abs(before) else no_gain + 1
+        q = A @ y + c
+        wish = downhill(q, y, l1, lower, upper)
+        wrong = np.abs(wish) > EXACT * (np.abs(c) + l1 + size @ np.abs(y))
+        value = 0.5 * float(y @ (q + c)) + float(l1 @ np.abs(y))
+        no_gain = 0 if value < best - 1e-15 * abs(best) else no_gain + 1
+        best = min(best, value)
+        if not wrong.any() or no_gain >= PATIENCE:
+            break
+        others = wrong & ~_free(y, l1, lower, upper)
+        _single_entries(A, q, l1, lower, upper, y, others if others.any() else wrong)
     return y
 
 
@@ -55,8 +54,9 @@ def downhill(q: Array, y: Array, l1: Array, lower: Array, upper: Array) -> Array
     return right - left
 
 
-def _value(A: Array, c: Array, l1: Array, y: Array) -> float:
-    return float(0.5 * y @ (A @ y) + c @ y + l1 @ np.abs(y))
+def _free(y: Array, l1: Array, lower: Array, upper: Array) -> Array:
+    """Entries inside their bounds, and not at a zero that it would cost something to leave."""
+    return (y > lower) & (y < upper) & ((y != 0) | (l1 == 0))
 
 
 def _single_entries(
@@ -74,37 +74,39 @@ def _single_entries(
 
 
 def _free_entries(
-    A: Array, c: Array, l1: Array, lower: Array, upper: Array, y: Array
+    A: Array, q: Array, l1: Array, lower: Array, upper: Array, y: Array
 ) -> tuple[Array, bool] | None:
-    """A step of the free entries with their signs, and whether it is a whole one; None: no step."""
-    free = (y > lower) & (y < upper) & ((y != 0) | (l1 == 0))
-    active, rest = np.flatnonzero(free), np.flatnonzero(~free & (y != 0))
+    """A step of the free entries with their signs, and whether it is a whole one; None: no step.
+
+    q: A y + c.
+    """
+    active = np.flatnonzero(_free(y, l1, lower, upper))
     if not len(active):
         return None
-    right = c[active] + l1[active] * np.sign(y[active])
-    if len(rest):
-        right = right + A[np.ix_(active, rest)] @ y[rest]
-    try:
-        target = cho_solve(cho_factor(A[np.ix_(active, active)], lower=True), -right)
-    except LinAlgError:
+    here, weight = y[active], l1[active]
+    slope = q[active] + weight * np.sign(here)
+    _, step, wrong = dposv(A[active[:, None], active], -slope, lower=1)
+    if wrong:
         return None
-    here, step = y[active], target - y[active]
-    low, high = lower[active], upper[active]
+    target, low, high = here + step, lower[active], upper[active]
+    crosses = (here * target < 0) & (weight > 0)
+    outside = (target < low) | (target > high)
+    new = y.copy()
+    if not (crosses.any() or outside.any()):
+        new[active] = target
+        return (new, True) if np.any(target != here) else None
     with np.errstate(divide="ignore", invalid="ignore"):
-        cross = np.where((here != 0) & (here * target < 0) & (l1[active] > 0), -here / step, np.inf)
-        wall = np.where(step > 0, (high - here) / step, (low - here) / step)
-    wall = np.where(step == 0, np.inf, wall)
+        cross = np.where(crosses, -here / step, np.inf)
+        wall = np.where(outside, np.where(step > 0, high - here, low - here) / step, np.inf)
     last = min(1.0, wall.min())
     stops = np.unique(np.append(cross[cross < last], last))
-    d = np.zeros_like(y)
-    d[active] = step
-    linear, quadratic = (A @ y + c) @ d, 0.5 * (d @ (A @ d))
-    values = [t * linear + t * t * quadratic + np.abs(here + t * step) @ l1[active] for t in stops]
-    t = stops[int(np.argmin(values))]
+    # Along the step A step = -slope, so the quadratic needs no product with A.
+    linear, bend = float(q[active] @ step), -0.5 * float(slope @ step)
+    along = np.abs(here + stops[:, None] * step) @ weight
+    t = stops[int(np.argmin(stops * linear + stops**2 * bend + along))]
     moved = here + t * step
     moved[cross == t] = 0.0
     hit = wall <= t
     moved[hit] = np.where(step[hit] > 0, high[hit], low[hit])
-    new = y.copy()
     new[active] = moved
     return (new, bool(t == 1.0)) if np.any(moved != here) else None

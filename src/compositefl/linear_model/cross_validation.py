@@ -5,7 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from compositefl.core.errors import CompositeFLError, require_integer, wrong_value
+from compositefl.core.errors import (
+    CompositeFLError,
+    require_integer,
+    require_positive,
+    wrong_value,
+)
 from compositefl.glm.outcome import Path, in_original_units
 from compositefl.glm.path import fit_path
 from compositefl.glm.scores import SCORES, Curve, check_score, cross_validate
@@ -35,6 +40,7 @@ class CrossValidated(GeneralizedLinearModel):
         "mae", "r2"; for survival "c_index".
     select : "best", or "1se" for the largest alpha within one standard error of it.
     random_state : of the folds.
+    cv_tol : as tol, for the fits without a fold; they serve the scores alone.
 
     Attributes
     ----------
@@ -53,6 +59,7 @@ class CrossValidated(GeneralizedLinearModel):
     select: str = "best"
     random_state: int = 0
     tol: float = 1e-8
+    cv_tol: float = 1e-6
 
     is_path = True
 
@@ -72,6 +79,7 @@ class CrossValidated(GeneralizedLinearModel):
             "alphas": alphas,
             "l1_ratio": self._ratios()[0],
             "smallest": self.eps,
+            "fold_tolerance": self.cv_tol,
             "folds": self.cv if self._draws else 0,  # set when the folds are known
         }
 
@@ -87,6 +95,7 @@ class CrossValidated(GeneralizedLinearModel):
         if self._draws and self.cv < 2:
             raise wrong_value("cv", self.cv, "at least 2 folds")
         require_integer(minimum=0, random_state=self.random_state)
+        require_positive(cv_tol=self.cv_tol)
 
     def _prepare(self, sites: LocalSites, X: Any, y: Array, rows: dict[str, Array]) -> None:
         if self._draws:

@@ -170,11 +170,12 @@ def table(folder):
         print("|---|---|---|---|---|---|---|")
         for n, r in rows.items():
             never = f"not in {2 * CASES[n].rounds}"
+            tuned = f"{100 * r['short']:.1f} %" if np.isfinite(r["short"]) else ""
             theory = "" if np.isnan(r["theory"]) else shown(r["theory"], ".0f", never)
             print(
                 f"| {CASES[n].name} | {shown(r['auto'], '.0f', never)} | {r['best']:.0f} "
                 f"| {shown(r['ratio'], '.2f')} | {shown(r['fastest'], '.2f')} | {theory} "
-                f"| {shown(100 * r['short'], '.1f', '')} % |"
+                f"| {tuned} |"
             )
         if rows:
             ratios = np.array([r["ratio"] for r in rows.values()])

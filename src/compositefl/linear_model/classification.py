@@ -34,7 +34,7 @@ class Classifier(ClassifierMixin, GeneralizedLinearModel):
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise CompositeFLError(
-                f"y holds one class alone, {self.classes_[0]!r}, at all sites; it needs 2 classes"
+                f"y holds one class alone, '{self.classes_[0]}', at all sites; it needs 2 classes"
             )
         return codes.astype(float), len(self.classes_)
 

@@ -35,7 +35,13 @@ SHAPES = {
     "a9a": ((123,), 2),
 }
 SHORT = {"rounds": 2, "eval_every": 1}
-ALIKE = {"batch_size": 4, "dtype": "float32", "devices": 1}  # what programs are made for
+ALIKE = {  # what programs are made for
+    "batch_size": 4,
+    "dtype": "float32",
+    "devices": 1,
+    "participation": 1.0,
+    "dropout": 0.0,
+}
 DEEP = ("fednmap-fig6", "fedcanon-fig3")  # seconds to build, minutes to compile
 
 

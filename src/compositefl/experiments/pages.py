@@ -89,12 +89,13 @@ def claims(verdicts: Iterable[Verdict]) -> dict[str, list[Verdict]]:
 
 def write_index(out: Path, experiments: Mapping[str, Experiment]) -> None:
     """README.md in `out`: every claim of the papers whose table is there, once."""
-    rows = []
+    rows, missing = [], []
     words = {"holds": 0, "does not": 0, "cannot be told": 0}
     made, held = dict.fromkeys(Kind, 0), dict.fromkeys(Kind, 0)
     for name, experiment in sorted(experiments.items()):
         file = out / f"{name}.csv"
         if not file.exists():
+            missing.append(name)
             continue
         verdicts = experiment.judge(pd.read_csv(file))
         edition = (provenance.read(out / f"{name}.json") or {"edition": 1})["edition"]
@@ -122,6 +123,7 @@ def write_index(out: Path, experiments: Mapping[str, Experiment]) -> None:
         "",
         "Pages of edition 1 were made before the protocol had a start per trial and the same first "
         "model for all methods; they say so.",
+        *(["", f"Declared and not run yet: {', '.join(missing)}."] if missing else []),
         "",
         "| experiment | edition | claim | cases | verdict |",
         "|---|---|---|---|---|",

@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ EDITION = 2  # of the protocol, see docs/reproduction/settings.md
 PACKAGES = ("compositefl", "jax", "jaxlib", "numpy")
 
 
+@cache
 def here() -> dict[str, str]:
-    """This program and this machine."""
+    """This program and this machine, as they were at the first call: a long run's files may change
+    under it.
+    """
     versions = [f"{name} {importlib.metadata.version(name)}" for name in PACKAGES]
     return {
         "commit": commit(),

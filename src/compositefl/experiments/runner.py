@@ -97,6 +97,7 @@ def make(
     experiment: Experiment, folder: Path, quick: bool, say: Callable[[str], None], progress: bool
 ) -> None:
     """Make the parts that are missing."""
+    provenance.here()  # now: the program's files may change in the hours to come
     if experiment.measure is not None:
         name = folder / ("quick.csv" if quick else "whole.csv")
         if not name.exists():

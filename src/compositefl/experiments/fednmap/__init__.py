@@ -1,6 +1,6 @@
 """Huang, Pu, Johansson (2026): FedNMap."""
 
-from compositefl.experiments.fednmap import fig2, fig3, fig4, fig5, fig6, table1
+from compositefl.experiments.fednmap import fig2, fig3, fig4, fig5, fig6, sampled, table1, theorems
 
 EXPERIMENTS = tuple(
     module.EXPERIMENT
@@ -10,6 +10,8 @@ EXPERIMENTS = tuple(
         fig4,
         fig5,
         fig6,
+        sampled,
         table1,
+        theorems,
     )
 )

@@ -24,7 +24,7 @@ from compositefl.engine.sampling import (
 )
 from compositefl.simulation import memory
 from compositefl.simulation.simulation import Simulation
-from compositefl.simulation.working_set import working_numbers
+from compositefl.simulation.working_set import EVALUATED, samples_at_once, working_numbers
 
 ALGORITHM = cfl.FedNMap(gamma=0.5, local_steps=3, local_lr=0.05)
 
@@ -107,6 +107,13 @@ def test_clients_with_large_arrays_work_one_at_a_time():
         [cfl.data.Samples(c.x.reshape(40, -1), c.y % 2) for c in images]
     )
     assert block(small, 32) == 4
+
+
+def test_samples_evaluated_at_once_keep_what_grows_with_them_small():
+    part = lambda numbers: lambda n: jnp.sum(jnp.ones((n, numbers)) + 1) * jnp.ones(3 * EVALUATED)  # noqa: E731
+    few, zeros = samples_at_once(part(EVALUATED // 10), 2048)
+    assert few <= 10 and zeros.shape == (3 * EVALUATED,) and not zeros.any()
+    assert samples_at_once(part(2), 2048)[0] == 2048
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="not Linux")

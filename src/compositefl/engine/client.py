@@ -56,8 +56,12 @@ def weighted_loss(loss: Loss, params: Params, batch: Batch, weight: Array) -> An
     """Sum over the samples of weight * loss, from a loss that is a mean over samples."""
     if isinstance(loss, Coupled):
         raise CompositeFLError("this needs a loss that is a mean over samples, not a coupled one")
-    single = jax.tree.map(lambda a: a[:, None], batch)
-    losses = jax.vmap(loss, in_axes=(None, 0))(params, single)
+    each = getattr(loss, "each", None)  # as the library's own networks have
+    if each is not None:
+        losses = each(params, batch)
+    else:
+        single = jax.tree.map(lambda a: a[:, None], batch)
+        losses = jax.vmap(loss, in_axes=(None, 0))(params, single)
     # A padding sample may be anything: keep its loss, finite or not, out of the sum.
     return jnp.sum(jnp.where(weight > 0, losses * weight.astype(losses.dtype), 0.0))
 

@@ -114,8 +114,12 @@ class NetworkLoss:
     function: Callable[[jax.Array, jax.Array], jax.Array]
 
     def __call__(self, params: Params, batch: Batch) -> jax.Array:
+        return jnp.mean(self.each(params, batch))
+
+    def each(self, params: Params, batch: Batch) -> jax.Array:
+        """The loss of each sample of a batch."""
         x, y = unpack(batch)
-        return jnp.mean(self.function(self.network.apply_to(params, x, np.shape(y)), y))
+        return self.function(self.network.apply_to(params, x, np.shape(y)), y)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,10 +129,14 @@ class Accuracy:
     network: Network
 
     def __call__(self, params: Params, batch: Batch) -> jax.Array:
+        return jnp.mean(self.each(params, batch))
+
+    def each(self, params: Params, batch: Batch) -> jax.Array:
+        """1 for each sample whose answer is right, else 0."""
         x, y = unpack(batch)
         logits = self.network.apply_to(params, x, np.shape(y))
         answers = logits > 0 if self.network.squeeze else logits.argmax(-1)
-        return jnp.mean(answers == y, dtype=logits.dtype)
+        return (answers == y).astype(logits.dtype)
 
 
 def unpack(batch: Batch) -> tuple[Any, Any]:

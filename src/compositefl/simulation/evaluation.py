@@ -16,6 +16,7 @@ from compositefl.engine.stationarity import prox_point, stationarity
 from compositefl.problem import Coupled
 from compositefl.regularizers.base import Regularizer
 from compositefl.simulation.placement import AXIS, Placed, specs
+from compositefl.simulation.working_set import samples_at_once
 
 
 def sum_over_samples(
@@ -32,9 +33,8 @@ def sum_over_samples(
     length = weight.shape[0]
     count = -(-length // lax.axis_size(AXIS)) if shared else length
     begin = lax.axis_index(AXIS) * count if shared else 0
-    size = min(chunk, count)
 
-    def part(j: Any) -> Any:
+    def part(j: Any, size: int) -> Any:
         first = begin + j * size
         start = jnp.minimum(first, length - size)  # the last chunk overlaps the one before
         cut = lambda a: lax.dynamic_slice_in_dim(a, start, size)  # noqa: E731
@@ -44,8 +44,8 @@ def sum_over_samples(
             fresh &= at < begin + count
         return function(jax.tree.map(cut, samples), jnp.where(fresh, cut(weight), 0.0))
 
-    zero = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(part, 0))
-    add = lambda j, total: jax.tree.map(jnp.add, total, part(j))  # noqa: E731
+    size, zero = samples_at_once(lambda size: part(0, size), min(chunk, count))
+    add = lambda j, total: jax.tree.map(jnp.add, total, part(j, size))  # noqa: E731
     return lax.psum(lax.fori_loop(0, -(-count // size), add, zero), AXIS)
 
 

@@ -1,6 +1,6 @@
 """How many clients and runs a device works on at the same time."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -13,6 +13,7 @@ from compositefl.problem import Coupled, Problem
 # it wait their turn, which bounds the working memory and saves time: 0.85 of a round of the
 # 784-32-10 network, 0.6 of one of the convolutional network of FedCanon.
 WORKING_SET = 2**17
+EVALUATED = 2**21  # the same for samples that are evaluated: one model, so few arrays live long
 
 
 def working_numbers(problem: Problem, batch_size: int | None) -> int:
@@ -33,6 +34,25 @@ def working_numbers(problem: Problem, batch_size: int | None) -> int:
     )
     gradient = jax.make_jaxpr(jax.grad(problem.loss))(params, batch)
     return max(problem.parameter_count, _largest_array(gradient.jaxpr))
+
+
+def samples_at_once(part: Callable[[int], Any], most: int) -> tuple[int, Any]:
+    """How many samples to evaluate at the same time, and zeros like what `part(samples)` gives.
+
+    At most `most`, and no more than keep arrays that grow with the samples within `EVALUATED`: the
+    outputs of a network of convolutions.
+    """
+
+    def largest(samples: int) -> tuple[int, Any]:
+        program, out = jax.make_jaxpr(lambda: part(samples), return_shape=True)()
+        return _largest_array(program.jaxpr), out
+
+    numbers, out = largest(most)
+    if numbers > EVALUATED and most > 1:
+        each = (numbers - largest(most // 2)[0]) / (most - most // 2)
+        if each > 0:
+            most = min(most, max(1, int(EVALUATED / each)))
+    return most, jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), out)
 
 
 def even_block(rows: int, most: int) -> int:

@@ -65,7 +65,7 @@ def run_fit(name: str, settings: FitSettings, out: Path | None, overwrite: bool)
                 print("for a page with curves to zoom into: pip install 'compositefl[report]'")
     elif not settings.quiet:
         print("nothing was written; --out DIR keeps coefficients, model and picture")
-    return DONE if model.residual_ <= model.tol else NOT_CONVERGED
+    return DONE if model.converged_ else NOT_CONVERGED
 
 
 def build(settings: FitSettings, family: str) -> Any:

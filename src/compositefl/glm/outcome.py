@@ -21,6 +21,7 @@ class Path:
     scaling: Scaling
     rows: float
     alpha_max: float
+    enough: float  # the residual that counts as converged: the tolerance, or what rounding leaves
 
 
 def in_original_units(spec: Spec, path: Path, x: Array) -> tuple[Array, Array]:

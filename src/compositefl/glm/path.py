@@ -228,7 +228,9 @@ class Server:
 
     def _outcome(self) -> Path:
         steps = [walk.steps[: len(self.alphas)] for walk in self.walks]
-        self._warn(steps[0])
+        first = self.walks[0].newton
+        enough = max(self.spec.tolerance, first.floor / first.scale if first.scale else 0.0)
+        self._warn(steps[0], enough)
         return Path(
             self.alphas,
             np.array([[step.x for step in row] for row in steps]),
@@ -237,12 +239,11 @@ class Server:
             self.problems.scaling,
             self.problems.rows,
             self.alpha_max,
+            enough,
         )
 
-    def _warn(self, steps: list[Step]) -> None:
+    def _warn(self, steps: list[Step], enough: float) -> None:
         """Say which alphas of the fit to all samples did not converge."""
-        first = self.walks[0].newton
-        enough = max(self.spec.tolerance, first.floor / first.scale if first.scale else 0.0)
         residuals = [step.residual for step in steps]
         failed = sum(not residual <= enough for residual in residuals)
         if failed:

@@ -55,6 +55,7 @@ class GeneralizedLinearModel(BaseEstimator):
     coef_, intercept_ : in original units.
     n_iter_ : rounds of communication.
     residual_ : how stationary the solution is, relative as tol.
+    converged_ : whether it is as stationary as tol asks, or as rounding allows.
     alpha_max_ : the smallest alpha at which all penalised coefficients are zero.
     means_, deviations_ : of the features over all sites; a missing value is predicted with its mean
         where the fit had impute="mean".
@@ -176,6 +177,7 @@ class GeneralizedLinearModel(BaseEstimator):
         self.means_, self.deviations_ = path.scaling.mean, path.scaling.deviation[0]
         self.alpha_max_ = path.alpha_max
         self.residual_ = float(path.residual[0, at])
+        self.converged_ = self.residual_ <= path.enough
         self.loss_ = float(path.loss[0, at])
         if spec.family.has_scale:
             self.scale_ = float(x[-1])

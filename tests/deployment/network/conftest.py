@@ -95,6 +95,7 @@ class Net:
             (local / "site.toml").write_text(
                 f'name = "{site}"\naccept = ["{accepted}"]\nmodules = ["{OWN}"]\n'
                 f'function = "tests.deployment.network.network_faults:load_{site}"\n'
+                "[limits]\nruns = 20\n"  # some tests have a federation in common
             )
             (local / "fault.json").unlink(missing_ok=True)
             if faults and site in faults:

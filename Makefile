@@ -12,9 +12,10 @@ install = echo "Installing $(2) into .venv (a few minutes the first time)"; \
 demo: .venv/installed
 	@$(BIN)/compositefl demo --overwrite
 
+# Three processes also on two cores: a fifth of the time each waits for processes it has started.
 test: lint .venv/browser
 	@echo "Running the tests"
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup
+	@$(BIN)/python -m pytest -n 3
 
 test-network: .venv/installed-test
 	COMPOSITEFL_NETWORK_TESTS=all $(BIN)/python -m pytest tests/deployment/network
@@ -22,7 +23,7 @@ test-network: .venv/installed-test
 # As users run it: with all optimisations of the compiler, the published data sets where they are
 # found ($COMPOSITEFL_DATA), deep networks and every test over the network. Takes half an hour.
 test-full: lint
-	COMPOSITEFL_TESTS=full $(BIN)/python -m pytest -n 2 --dist loadgroup
+	COMPOSITEFL_TESTS=full $(BIN)/python -m pytest -n 3
 
 lint: .venv/installed-test
 	@echo "Checking style, types and the direction of imports"

@@ -6,6 +6,7 @@ import pytest
 import compositefl  # noqa: F401  (before jax starts: makes every core a device)
 from tests.problems import lasso, network
 
+LONGEST = ("/network/", "/algorithms/", "/test_loop.py", "/test_matrix.py", "/experiments/")
 FULL = os.environ.get("COMPOSITEFL_TESTS") == "full"  # make test-full
 
 if FULL:
@@ -40,7 +41,17 @@ def pytest_xdist_make_scheduler(config, log):
                 return "methods"  # the same programs of rounds, compiled once
             return file
 
+    config.option.loadscopereorder = False  # by number of tests: the longest would come last
     return ByFile(config, log)
+
+
+def pytest_collection_modifyitems(items):
+    """The longest groups first: a process that has one of them at the end keeps all waiting."""
+
+    def place(item):
+        return next((i for i, name in enumerate(LONGEST) if name in item.nodeid), len(LONGEST))
+
+    items.sort(key=place)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """Two processes on the loopback interface are one run: one trajectory, one writer."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -83,10 +84,13 @@ def test_a_killed_process_ends_the_run_and_one_goes_on_alone(start, tmp_path):
         time.sleep(0.1)
     second.kill()
     _, error = first.communicate(timeout=LIMIT)
-    assert first.returncode == 1
-    last = error.strip().splitlines()[-1]
-    assert last.startswith("error: another process of the run has gone: ")
-    assert f"--checkpoint {kept}" in last or f"checkpoint={kept}" in last
+    if first.returncode == -signal.SIGABRT:  # JAX's own guard was first, see docs/clusters.md
+        assert "another task died" in error
+    else:
+        assert first.returncode == 1
+        last = error.strip().splitlines()[-1]
+        assert last.startswith("error: another process of the run has gone: ")
+        assert f"--checkpoint {kept}" in last or f"checkpoint={kept}" in last
     words = ["--rounds", "6", "--checkpoint", str(kept), "--resume", "--out", str(tmp_path / "out")]
     assert main([*WORDS, *words]) == 0
     assert (tmp_path / "out" / "model.safetensors").exists()

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
-import numpy as np
 import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -170,7 +169,7 @@ def carry_out(
 
 def tune_plan(plan: RunPlan, budget: int, metric: str) -> int:
     """Tune the algorithms of a plan and print the table."""
-    with plain_warnings("tune"):
+    with plain_warnings("tune") as shown:
         best = cfl.tune(
             plan.problem,
             plan.regularizer,
@@ -189,7 +188,8 @@ def tune_plan(plan: RunPlan, budget: int, metric: str) -> int:
     for _, row in best.iterrows():
         out.add_row(*(_cell(value) for value in row))
     print_table(out)
-    return DONE if np.isfinite(best[metric].astype(float)).all() else ENDED_BADLY
+    badly = any(isinstance(warning, cfl.ConvergenceWarning) for warning in shown)
+    return ENDED_BADLY if badly else DONE
 
 
 def _cell(value: Any) -> str:

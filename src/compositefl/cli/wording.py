@@ -88,13 +88,13 @@ def about(option: str, value: Any = None) -> Iterator[None]:
 
 
 @contextmanager
-def plain_warnings(label: str) -> Iterator[list[str]]:
+def plain_warnings(label: str) -> Iterator[list[Warning | str]]:
     """Show warnings as one line each; yields the list of those shown."""
-    shown: list[str] = []
+    shown: list[Warning | str] = []
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        if str(message) not in shown:
-            shown.append(str(message))
+        if str(message) not in map(str, shown):
+            shown.append(message)
             say(f"warning: {label}: {message}")
 
     with warnings.catch_warnings():

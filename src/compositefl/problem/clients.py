@@ -30,6 +30,13 @@ class RowClients(Protocol):
         ...
 
 
+def place(index: Any, count: int) -> int:
+    """An index into `count` things, counted from the end where it is negative."""
+    if not -count <= index < count:
+        raise IndexError(index)
+    return int(index) % count
+
+
 class Stacked(Sequence[Batch]):
     """Clients as one batch: client i holds rows offsets[i] to offsets[i + 1] - 1 of `data`.
 
@@ -58,9 +65,8 @@ class Stacked(Sequence[Batch]):
     def __getitem__(self, client: Any) -> Any:
         if isinstance(client, slice):
             return [self[i] for i in range(*client.indices(len(self)))]
-        if not -len(self) <= client < len(self):
-            raise IndexError(client)
-        start, stop = self.offsets[client % len(self)], self.offsets[client % len(self) + 1]
+        number = place(client, len(self))
+        start, stop = self.offsets[number], self.offsets[number + 1]
         return jax.tree.map(lambda a: a[start:stop], self.data)
 
     def rows(self, clients: np.ndarray) -> np.ndarray:
@@ -118,9 +124,7 @@ class OnDemand(Sequence[Batch]):
     def __getitem__(self, client: Any) -> Any:
         if isinstance(client, slice):
             return [self[i] for i in range(*client.indices(len(self)))]
-        if not -len(self) <= client < len(self):
-            raise IndexError(client)
-        number = int(client) % len(self)
+        number = place(client, len(self))
         who = f"client {number}"
         batch = jax.tree.map(np.asarray, as_arrays(self.client(number), who))
         size = _check_client(number, batch, self.like)

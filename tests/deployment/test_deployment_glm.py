@@ -18,20 +18,25 @@ FEATURES = ("mean radius", "mean texture", "mean smoothness", "worst area", "wor
 QUICK = "[network]\nretries = 1\nretry_wait = 0.01\n"
 
 
-def frame():
+def frame(features=FEATURES):
     data = load_breast_cancer(as_frame=True)
-    table = data.data[list(FEATURES)].assign(outcome=np.where(data.target > 0, "good", "bad"))
+    table = data.data[list(features)].assign(outcome=np.where(data.target > 0, "good", "bad"))
     table["site"] = np.array(SITES)[np.digitize(table["worst area"], (600, 1000))]
     table["times"] = 1.0 + (np.arange(len(table)) % 7)
     table["seen"] = (np.arange(len(table)) % 3 > 0).astype(int)
     return table
 
 
-def declare(glm, data='labels = ["bad", "good"]\ntarget = "outcome"', more="", rounds=400):
-    features = ", ".join(f'"{name}"' for name in FEATURES)
+def declare(
+    glm,
+    data='labels = ["bad", "good"]\ntarget = "outcome"',
+    more="",
+    rounds=400,
+    features=FEATURES,
+):
     return (
         f'name = "tumours"\nsites = {json.dumps(SITES)}\nrounds = {rounds}\nseed = 3\n'
-        f"[data]\nfeatures = [{features}]\n{data}\n[glm]\n{glm}\n{QUICK}{more}"
+        f"[data]\nfeatures = {json.dumps(features)}\n{data}\n[glm]\n{glm}\n{QUICK}{more}"
     )
 
 

@@ -7,7 +7,14 @@ import compositefl  # noqa: F401  (before jax starts: makes every core a device)
 from tests.problems import lasso, network
 
 LONGEST = ("/network/", "/algorithms/", "/test_loop.py", "/test_matrix.py", "/experiments/")
+LAST = ("/test_memory.py",)  # drops all compiled programs of its process
 FULL = os.environ.get("COMPOSITEFL_TESTS") == "full"  # make test-full
+QUICK_TO_COMPILE = (
+    ""
+    if FULL
+    else " --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
+    " --xla_llvm_disable_expensive_passes=true --xla_cpu_parallel_codegen_split_count=1"
+)
 
 if FULL:
     os.environ["COMPOSITEFL_NETWORK_TESTS"] = "all"
@@ -15,10 +22,7 @@ if FULL:
 else:
     # Half the time to compile, which is most of the time of the tests on a new machine; programs
     # run slower. What users get, with all optimisations, runs in test_the_documented_command.
-    os.environ["XLA_FLAGS"] += (
-        " --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
-        " --xla_llvm_disable_expensive_passes=true --xla_cpu_parallel_codegen_split_count=1"
-    )
+    os.environ["XLA_FLAGS"] += QUICK_TO_COMPILE
     # What is compiled twice, in both processes of the tests or in one, is compiled once.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
@@ -49,6 +53,8 @@ def pytest_collection_modifyitems(items):
     """The longest groups first: a process that has one of them at the end keeps all waiting."""
 
     def place(item):
+        if any(name in item.nodeid for name in LAST):
+            return len(LONGEST) + 1
         return next((i for i, name in enumerate(LONGEST) if name in item.nodeid), len(LONGEST))
 
     items.sort(key=place)

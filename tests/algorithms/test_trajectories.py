@@ -12,6 +12,7 @@ from tests.algorithms.helpers import (
     WEIGHT,
     solve,
 )
+from tests.conftest import FULL
 from tests.reference import (
     gradient_corrected,
 )
@@ -94,7 +95,7 @@ def test_subgradient_variant(name, lasso_problem):
         np.testing.assert_allclose(result.params, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", twins.SUBGRADIENT)
+@pytest.mark.parametrize("name", twins.SUBGRADIENT if FULL else ["mime-adam", "fedpd", "stem"])
 def test_single_precision(name, lasso_problem):
     algorithm, twin = twins.SUBGRADIENT[name]
     expected = twins.models(

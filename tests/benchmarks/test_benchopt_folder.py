@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.conftest import FULL
+
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "benchopt"
 
 
@@ -44,7 +46,7 @@ def parts(monkeypatch):
     return load
 
 
-@pytest.mark.parametrize("task", ["regression", "classification"])
+@pytest.mark.parametrize("task", ["regression", "classification"][not FULL :])
 def test_solvers_agree_on_the_minimum(parts, task):
     size = {"n_sites": 3, "n_samples": 60, "n_features": 6, "heterogeneity": 0.5}
     data = parts("datasets/simulated.py", "Dataset", task=task, **size).get_data()

@@ -124,16 +124,10 @@ def test_names_and_unpenalised_norms():
     assert float(jax.jit(phi.value)(ones)) == 1_528_106 - 12_112
 
 
+@pytest.mark.skipif(not FULL, reason="in make test-full; their convolutions are tested above")
 @pytest.mark.parametrize(
     ("model", "shape"),
-    [
-        (vision.mobilenet_v3_small(), (32, 32, 3)),
-        pytest.param(
-            vision.resnet18(channels=1),
-            (28, 28, 1),
-            marks=pytest.mark.skipif(not FULL, reason="in make test-full"),
-        ),
-    ],
+    [(vision.mobilenet_v3_small(), (32, 32, 3)), (vision.resnet18(channels=1), (28, 28, 1))],
 )
 def test_networks_against_native_convolutions(model, shape, monkeypatch):
     params = model.init(jax.random.key(0))

@@ -12,6 +12,8 @@ from pathlib import Path
 import jax
 import pytest
 
+from tests.conftest import QUICK_TO_COMPILE
+
 SECONDS = 240
 SOURCE = Path(__file__).parents[2] / "src"
 OURS = ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES", "PJRT_NPROC")  # set by the tests and the package
@@ -69,7 +71,7 @@ print("told:", told[0].message, flush=True)
 
 def run(script, **variables):
     """What a script printed; it fails if it does not end."""
-    mine = {k: v for k, v in os.environ.items() if k not in OURS}
+    mine = {k: v for k, v in os.environ.items() if k not in OURS} | {"XLA_FLAGS": QUICK_TO_COMPILE}
     paths = [str(SOURCE), mine.get("PYTHONPATH", "")]
     mine["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     process = subprocess.Popen(

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 import compositefl as cfl
-from compositefl.problem import External
 from tests.algorithms import twins
 from tests.algorithms.helpers import STEPS, WEIGHT
-from tests.problems import cross_entropy, squared_loss
+from tests.problems import Outside, cross_entropy, squared_loss
 
 METHODS = {
     **{name: algorithm for name, (algorithm, _) in twins.ALL.items()},
@@ -24,20 +23,6 @@ METHODS = {
 }
 FEDNMAP = METHODS["fednmap"]
 NEEDS_HESSIANS = cfl.ProxNewton()  # which a loss outside JAX does not have
-
-
-class Outside(External):
-    """A loss that the engine must not look into."""
-
-    def __init__(self, loss):
-        self.loss, self.both = jax.jit(loss), jax.jit(jax.value_and_grad(loss))
-
-    def __call__(self, params, batch):
-        return np.asarray(self.loss(params, batch))
-
-    def value_and_gradient(self, params, batch):
-        assert all(isinstance(a, np.ndarray) for a in jax.tree.leaves((params, batch)))
-        return jax.tree.map(np.asarray, self.both(params, batch))
 
 
 class SideBySide(Outside):

@@ -1,8 +1,9 @@
-"""Every regulariser with every composite method, one and two devices, all and some clients.
+"""Every regulariser with every composite method, compiled for two devices and in a Python loop.
 
 The model is a stack of matrices, one for each regulariser: a method's program then holds them all,
 36 programs of rounds instead of 684. `make test` leaves out all clients for methods that can do
-with some, except FedNMap: what differs is the engine's, not theirs. `make test-full` has all.
+with some, except FedNMap: what differs is the engine's, not theirs. `make test-full` has all, and
+one device too.
 """
 
 import faulthandler
@@ -18,6 +19,7 @@ from compositefl.algorithms import ALGORITHMS
 from compositefl.core.component import component
 from compositefl.regularizers import REGULARIZERS
 from tests.conftest import FULL
+from tests.problems import Outside
 
 LIMIT = 300  # seconds for a test, then the stacks of all threads and the end: nothing may hang
 
@@ -103,6 +105,11 @@ def problem():
     return cfl.Problem(squared_distance, start, clients)
 
 
+@pytest.fixture(scope="module")
+def outside(problem):
+    return cfl.Problem(Outside(squared_distance), problem.params, problem.clients)
+
+
 @pytest.fixture(autouse=True)
 def time_limit():
     faulthandler.dump_traceback_later(LIMIT, exit=True)
@@ -118,7 +125,7 @@ def test_the_table_is_complete():
 
 @pytest.mark.parametrize("share", [1.0, 0.6], ids=["all", "sampled"])
 @pytest.mark.parametrize("name", METHODS)
-def test_one_and_two_devices_agree(problem, name, share):
+def test_engines_and_devices_agree(problem, outside, name, share):
     algorithm = METHODS[name]
     if share == 1 and not (FULL or name == "fednmap" or algorithm.needs_everyone):
         pytest.skip("in make test-full")
@@ -127,15 +134,21 @@ def test_one_and_two_devices_agree(problem, name, share):
         with pytest.raises(cfl.CompositeFLError, match="needs all clients"):
             cfl.minimize(problem, PHI, algorithm, **given)
         return
-    devices = (1, 2) if len(jax.devices()) > 1 else (1,)
-    runs = [cfl.minimize(problem, PHI, algorithm, devices=d, **given) for d in devices]
+    several = min(2, len(jax.devices()))
+    looped = "hessian" not in algorithm.needs  # which a loss outside JAX does not have
+    devices = {1, several} if FULL or not looped else {several}
+    runs = [cfl.minimize(problem, PHI, algorithm, devices=d, **given) for d in sorted(devices)]
+    if looped:
+        runs.append(cfl.minimize(outside, PHI, algorithm, **given))
     for i, (part, phi) in enumerate(PARTS.items()):
         models = [run.params[i] for run in runs]
         assert np.isfinite(models[0]).all(), part
         assert np.abs(models[0] - problem.params[i]).max() > 1e-3, part
         assert not phi.indicator or phi.value(models[0]) == 0, part
-        np.testing.assert_allclose(models[-1], models[0], rtol=0, atol=1e-11, err_msg=part)
+        for other in models[1:]:
+            np.testing.assert_allclose(other, models[0], rtol=0, atol=1e-11, err_msg=part)
     columns = ["psi", "natural_residual_sq", "normal_map_sq"]
     # atol: squares of what the models may differ by; prox-newton has solved the problem by then.
-    first, last = (run.history[columns] for run in (runs[0], runs[-1]))
-    np.testing.assert_allclose(last, first, rtol=1e-9, atol=1e-22)
+    for other in runs[1:]:
+        first, last = (run.history[columns] for run in (runs[0], other))
+        np.testing.assert_allclose(last, first, rtol=1e-9, atol=1e-22)

@@ -210,7 +210,7 @@ def test_a_first_guess_that_diverges_is_taken_back():
 
 
 def test_a_loss_outside_jax_follows_the_compiled_decisions():
-    from tests.simulation.test_loop import Outside
+    from tests.problems import Outside
 
     inside = lasso()
     outside = cfl.Problem(Outside(squared_loss), inside.params, inside.clients)

@@ -1,6 +1,16 @@
 """Huang, Pu, Johansson (2026): FedNMap."""
 
-from compositefl.experiments.fednmap import fig2, fig3, fig4, fig5, fig6, sampled, table1, theorems
+from compositefl.experiments.fednmap import (
+    fig2,
+    fig3,
+    fig4,
+    fig5,
+    fig6,
+    sampled,
+    table1,
+    theorems,
+    widths,
+)
 
 EXPERIMENTS = tuple(
     module.EXPERIMENT
@@ -13,5 +23,6 @@ EXPERIMENTS = tuple(
         sampled,
         table1,
         theorems,
+        widths,
     )
 )

@@ -17,6 +17,7 @@ from tests.regularizers.regularizer_cases import CASES
 pytestmark = pytest.mark.usefixtures("x64")
 settings = hypothesis.settings.get_profile("regularizers")
 every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+FIRST = {type(case.phi): case for case in reversed(CASES)}  # of each class
 
 prox = jax.jit(lambda phi, z, t: phi.prox(z, t))
 value = jax.jit(lambda phi, x: phi.value(x))
@@ -149,8 +150,9 @@ def test_eager_jit_and_vmap_agree(case):
     t = case.t_max * np.array([0.2, 0.9])
     jitted = [prox(case.phi, row, step) for row, step in zip(z, t, strict=True)]
     values = [value(case.phi, row) for row in z]
-    np.testing.assert_allclose(case.phi.prox(z[0], t[0]), jitted[0], rtol=0, atol=1e-14)
-    np.testing.assert_allclose(case.phi.value(z[0]), values[0], rtol=1e-14)
+    if case is FIRST[type(case.phi)]:  # eager: every operation is compiled on its own
+        np.testing.assert_allclose(case.phi.prox(z[0], t[0]), jitted[0], rtol=0, atol=1e-14)
+        np.testing.assert_allclose(case.phi.value(z[0]), values[0], rtol=1e-14)
     mapped, mapped_values = jax.jit(
         jax.vmap(lambda z, t: (case.phi.prox(z, t), case.phi.value(z)))
     )(z, t)

@@ -12,11 +12,11 @@ ROUNDS = np.arange(0, 501, 10)
 FALLING_PSI = 0.2 + 0.5 * np.exp(-ROUNDS / 50)
 
 
-def history(residual, psi=FALLING_PSI, trial=0):
+def history(residual, psi=FALLING_PSI, trial=0, zeros=0.4):
     residual = np.broadcast_to(residual, ROUNDS.shape)
     psi = np.broadcast_to(psi, ROUNDS.shape)
     table = {"round": ROUNDS, "trial": trial, "psi": psi, "natural_residual_sq": residual**2}
-    return pd.DataFrame(table)
+    return pd.DataFrame(table | {"zeros": zeros})
 
 
 GEOMETRIC = 10.0 ** (-ROUNDS / 100)  # a decade per 100 rounds, 1e-5 at the end
@@ -27,7 +27,8 @@ SWINGING = np.where(ROUNDS % 20, 1e-2, 5e-2) + GEOMETRIC
 
 CASES = {
     "tolerance met": (dict(residual=GEOMETRIC), dict(tolerance=1.1e-5), "converged", "1e-05"),
-    "no tolerance": (dict(residual=GEOMETRIC), {}, "converged", "converged in 500 rounds"),
+    "no tolerance": (dict(residual=GEOMETRIC), {}, "converged", r"converged in 500 rounds.*\)$"),
+    "to nothing": (dict(residual=GEOMETRIC, zeros=1.0), {}, "converged", "All parameters are zero"),
     "falling": (
         dict(residual=GEOMETRIC),
         dict(tolerance=1e-7),

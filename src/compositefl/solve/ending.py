@@ -129,11 +129,13 @@ class _Course(NamedTuple):
     rounds: np.ndarray
     psi: np.ndarray
     residual: np.ndarray
+    zeros: np.ndarray  # share of the parameters that are zero
 
     @classmethod
     def of(cls, rows: dict[str, np.ndarray]) -> "_Course":
         residual = np.sqrt(rows["natural_residual_sq"].astype(float))
-        return cls(rows["round"].astype(float), rows["psi"].astype(float), residual)
+        zeros = rows.get("zeros", np.zeros(len(residual))).astype(float)
+        return cls(rows["round"].astype(float), rows["psi"].astype(float), residual, zeros)
 
     @property
     def start(self) -> float:
@@ -168,7 +170,7 @@ class _Trend(NamedTuple):
 def _of_one(
     course: _Course, stopped: str, tolerance: float | None, noise: Sequence[str], diverged: int
 ) -> Ending:
-    rounds, psi, residual = (series[-1] for series in course)
+    rounds, psi, residual, zeros = (series[-1] for series in course)
     measured = f"natural residual {residual:.2g} (start {course.start:.2g})"
 
     def ending(kind: str, sentence: str) -> Ending:
@@ -194,7 +196,11 @@ def _of_one(
     goal = max(FALL * course.start, FLOOR * max(1.0, abs(psi))) if tolerance is None else tolerance
     if residual <= goal:
         wanted = "" if tolerance is None else f", tolerance {tolerance:g}"
-        return ending("converged", f"converged in {rounds:.0f} rounds: {measured}{wanted}")
+        empty = ". All parameters are zero: a smaller weight of the regulariser keeps some"
+        return ending(
+            "converged",
+            f"converged in {rounds:.0f} rounds: {measured}{wanted}{empty if zeros == 1 else ''}",
+        )
     if stopped not in FULL_RUNS:
         sentence = f"stopped early ({stopped}) after round {rounds:.0f}: {measured}"
         return ending("stopped early", sentence)

@@ -1,5 +1,6 @@
 """Numbers that set themselves: the pilot's decisions, and what comes out of a run with them."""
 
+import dataclasses
 import json
 import math
 
@@ -83,6 +84,23 @@ def test_at_the_floor_of_the_noise_the_path_is_shortened_without_a_duel():
     lower, order = fly(lost, [psi - 0.01 for psi in bouncing])
     assert lower.phase == "rest" and lower.scale.path == 0.25
     assert (order.keep, order.back) == ("mark", "")
+
+
+def test_a_psi_that_creeps_is_not_at_the_floor():
+    """A single phase shows nothing but noise; the last half of the run shows the fall."""
+    made = pilot(noisy=True, length=8, shortest=8, first=10.0)
+    bouncing = [5, 5.2, 4.9, 5.1, 5, 5.1, 4.9, 5.02]
+    for fall, phase in ((0.0, "rest"), (1.0, "duel")):
+        course = tuple((r, 5.0 + fall) for r in range(44, 70))
+        late = dataclasses.replace(made, since=92, mark=5.0, recent=(), course=course)
+        assert fly(late, bouncing)[0].phase == phase
+
+
+def test_without_noise_a_challenger_that_does_not_catch_up_is_stopped():
+    duel, _ = fly(pilot(), [9, 8, 7])
+    lost, order = fly(duel, [9.5, 8.7])  # the champion had 9, 8
+    assert order.back == "champion" and lost.phase == "run"
+    assert fly(duel, [9.5, 8.3])[0].phase == "duel"  # the gap shrinks
 
 
 def test_with_minibatches_gamma_is_longer_than_the_path():
@@ -216,7 +234,7 @@ def test_a_loss_outside_jax_follows_the_compiled_decisions():
     outside = cfl.Problem(Outside(squared_loss), inside.params, inside.clients)
     method = cfl.FedNMap(local_steps=4)  # the loop is slow
     runs = [
-        cfl.minimize(p, "l1:0.05", method, rounds=20, **EXACT | {"eval_every": 5})
+        cfl.minimize(p, "l1:0.05", method, rounds=20, **EXACT | {"eval_every": 2})
         for p in (inside, outside)
     ]
     assert runs[0].history["local_lr"].nunique() > 1

@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,16 +29,22 @@ MOST_STEPS = 100  # local steps that are ever tried
 SHORTEST = 3  # rounds of a duel
 SHARE = 0.08  # of the rounds so far, the length of a duel
 LOOKS = 8  # at most, in a duel
-REST = 2.0  # rounds between two duels once no move has won, in lengths of a duel
+REST = 3.0  # rounds between two duels once no move has won, in lengths of a duel
+NOISY_REST = 2.0  # the same with noise
 BETTER = 0.02  # share of the champion's progress by which a challenger must exceed it
 ROUNDING = 4e-7  # of psi, what float32 cannot tell apart
 RISE = 0.1  # with noise: share of the progress so far that psi may rise before it counts as failure
 CERTAIN = 2.0  # with noise: progress of fewer standard deviations of psi is none
-MUCH_BETTER = 0.3  # with noise: as BETTER, for a shorter path: it is calmer at once
+CALMLY_BETTER = 0.1  # as BETTER, for a shorter path: it is calmer at once, and slower for long
+MUCH_BETTER = 0.3  # the same with noise
+CATCHING_UP = 0.8  # without noise: share of its gap at the look before that a challenger may keep
 MOVING = 0.95  # a residual below this share of that of the mark is progress where psi shows none
 SOLVED = 1e-3  # of the residual of the start: below it no progress is no reason to go another way
 GIVE_UP = 6  # failures in a row after which psi is taken as it comes
 MEMORY = 4.0  # with minibatches: gamma / eta_hat
+OLD = (0.4, 0.7)  # shares of the rounds so far: what was then is compared with what is now
+CREEPING = 4.0  # as CERTAIN, for the progress since then
+EARLY = 20  # rounds before which creeping is not told from the start
 PATIENCE = 0.3  # of the rounds so far, the rest after a step down at the floor of the noise
 
 # What a challenger changes, in powers of the factor: the path, and the server's step.
@@ -91,6 +98,8 @@ class Pilot:
     good: Scale | None = None  # the scale before the first of them
     wait: int = 0  # rounds of the rest, where they are more than usual
     recent: tuple[float, ...] = ()  # psi at the looks of this phase
+    rival: tuple[float, ...] = ()  # in a duel: those of the champion
+    course: tuple[tuple[int, float], ...] = ()  # with noise: rounds and psi of its looks
 
     @classmethod
     def of(
@@ -141,10 +150,17 @@ class Pilot:
     @property
     def next_look(self) -> int:
         """The round after which the pilot wants to see psi."""
-        if self.phase == "rest":
-            return self.since + max(1, round(REST * self.length), self.wait)
-        between = math.ceil(self.length / LOOKS)
-        return self.since + min(self.length, (len(self.recent) + 1) * between)
+        if self.phase == "rest" and not self.noisy:
+            return self._last_look
+        length = self._last_look - self.since
+        return self.since + min(length, (len(self.recent) + 1) * math.ceil(length / LOOKS))
+
+    @property
+    def _last_look(self) -> int:
+        """The round in which the phase ends."""
+        rest = round((NOISY_REST if self.noisy else REST) * self.length)
+        rest = max(1, rest, self.wait)
+        return self.since + (rest if self.phase == "rest" else self.length)
 
     def saved(self) -> dict[str, Any]:
         """All of it as plain values."""
@@ -155,6 +171,8 @@ class Pilot:
         """The pilot that `saved` was."""
         other = saved["challenger"]
         there: dict[str, Any] = {"scale": Scale(*saved["scale"]), "recent": tuple(saved["recent"])}
+        there |= {"rival": tuple(saved.get("rival", ()))}  # older checkpoints have neither
+        there |= {"course": tuple((int(r), psi) for r, psi in saved.get("course", ()))}
         good = saved["good"]
         there |= {"good": Scale(*good) if good else None}
         return cls(**(saved | there | {"challenger": Scale(*other) if other else None}))
@@ -177,14 +195,15 @@ class Pilot:
             return seen._in_duel(round_)
         if seen._failed(psi):
             return seen._after_failure(round_, psi)
-        if self.phase == "run" and round_ < self.since + self.length:
+        seen = seen._noted(round_, psi)
+        if round_ < self._last_look:
             return seen, Order()
         if self.phase == "run" and seen._stuck(residual) and self.failures <= GIVE_UP:
             shorter = replace(seen._shorter(), mark=psi, mark_residual=residual)
             return shorter._enter("run", round_), Order(keep="mark", changed=True)
         seen = replace(seen, failures=0, good=None, mark_residual=residual)
         if self.phase == "rest":
-            return replace(seen, mark=psi)._enter("run", round_), Order(keep="mark")
+            return replace(seen, mark=seen._level())._enter("run", round_), Order(keep="mark")
         move = seen._next_move(same)
         if move is None:  # nothing to try: the champion goes on
             return replace(seen, mark=seen._level())._enter("rest", round_), Order(keep="mark")
@@ -193,7 +212,7 @@ class Pilot:
             lower = replace(lower, lost=0, wait=round(PATIENCE * round_))
             return lower._enter("rest", round_), Order(keep="mark", changed=True)
         duel = replace(seen, champion=seen._level(), progress=seen._progress(), move=move)
-        duel = replace(duel, challenger=seen._moved(move))
+        duel = replace(duel, challenger=seen._moved(move), rival=seen.recent)
         return duel._enter("duel", round_), Order(keep="champion", back="mark", changed=True)
 
     def begin_anew(self, round_: int) -> tuple["Pilot", Order]:
@@ -201,7 +220,7 @@ class Pilot:
         back = self.phase == "duel"
         order = Order(back="champion", same="champion", changed=True) if back else Order()
         over = replace(self, challenger=None, failures=0, good=None)
-        over = replace(over, first=math.nan, mark=math.inf)
+        over = replace(over, first=math.nan, mark=math.inf, course=())
         return over._enter("run", round_), order
 
     def end(self, round_: int, psi: float) -> tuple["Pilot", Order]:
@@ -219,14 +238,17 @@ class Pilot:
 
     def _in_duel(self, round_: int) -> tuple["Pilot", Order]:
         psi, done = self.recent[-1], round_ >= self.since + self.length
-        share = MUCH_BETTER if self.noisy and self.move in CALMER else BETTER
+        share = BETTER
+        if self.move in CALMER:
+            share = MUCH_BETTER if self.noisy else CALMLY_BETTER
         goal = self.champion - share * self.progress - ROUNDING * abs(self.champion)
         if (done or not self.noisy) and self._level() < goal:
             won = replace(self, scale=self.challenger or self.scale, challenger=None, lost=0)
             won = replace(won, mark=self._level())
             return won._enter("run", round_), Order(keep="mark")
         half = round_ >= self.since + self.length / 2
-        if done or not math.isfinite(psi) or (half and self._failed(psi)):
+        hopeless = half and (self._failed(psi) or self._behind())
+        if done or not math.isfinite(psi) or hopeless:
             names = list(MOVES)
             after = names[(names.index(self.move) + 1) % len(names)]
             over = replace(self, challenger=None, move=after, lost=self.lost + 1)
@@ -237,6 +259,13 @@ class Pilot:
             order = Order(back="champion", same="champion", changed=True)
             return over._enter(phase, round_), order
         return self, Order()
+
+    def _behind(self) -> bool:
+        """Without noise: whether the challenger is behind the champion and does not catch up."""
+        if self.noisy or not 2 <= len(self.recent) <= len(self.rival):
+            return False
+        before, now = [a - b for a, b in zip(self.recent, self.rival, strict=False)][-2:]
+        return now > 0 and now >= CATCHING_UP * before
 
     def _after_failure(self, round_: int, psi: float) -> tuple["Pilot", Order]:
         """Back with a quarter of the path; if that does not help either, psi as it comes."""
@@ -286,14 +315,31 @@ class Pilot:
         pace = max(self.recent[-2] - self.recent[-1], 0.0)
         return min(fall, pace * len(self.recent))
 
+    def _noted(self, round_: int, psi: float) -> "Pilot":
+        """With the champion's course one look longer; what is long ago is left out."""
+        if not self.noisy:
+            return self
+        course = [look for look in self.course if look[0] >= OLD[0] * round_]
+        return replace(self, course=(*course, (round_, psi)))
+
     def _at_floor(self) -> bool:
-        """Whether the champion's progress is lost in the noise of psi."""
+        """Whether the champion's progress is lost in the noise of psi.
+
+        That of this phase, and that of the last half of the run: where psi creeps, in directions
+        of little curvature, a single phase does not show it.
+        """
         late = self._late()
         if not self.noisy or len(late) < 2:
             return False
         steps = [(b - a) ** 2 for a, b in pairwise(late)]
         scatter = math.sqrt(sum(steps) / len(steps) / 2)
-        return self.mark - self._level() < CERTAIN * scatter
+        if self.mark - self._level() >= CERTAIN * scatter:
+            return False
+        now = self.course[-1][0]
+        old = [psi for round_, psi in self.course if round_ <= OLD[1] * now]
+        if now < EARLY or len(old) < 3:
+            return True
+        return median(old) - self._level() < CREEPING * scatter
 
     def _slack(self, psi: float) -> float:
         """How much psi may rise by rounding, or by noise."""

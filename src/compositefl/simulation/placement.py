@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -263,4 +262,10 @@ def devices_with_threads() -> int:
 def replicated(mesh: Mesh, tree: PyTree) -> Any:
     """Put `tree` on every device."""
     sharding = NamedSharding(mesh, PartitionSpec())
-    return jax.tree.map(lambda a: cluster.put(jnp.asarray(a), sharding), tree)
+
+    def put(a: Any) -> jax.Array:
+        # Not by jnp.asarray, which compiles a small program for every new shape.
+        a = np.asarray(a)
+        return cluster.put(a.astype(jax.dtypes.canonicalize_dtype(a.dtype), copy=False), sharding)
+
+    return jax.tree.map(put, tree)

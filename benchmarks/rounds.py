@@ -224,7 +224,7 @@ def main():
                 f"GFLOP/s, states at {states / 1e9:.1f} GB/s)"
             )
             for name in ("local SGD", "FedNMap"):
-                print(f"  {label + name + ' / its floor':30}{here[name] / sum(floor[name]):.2f}")
+                print(f"  {label + name + ' / its floor':32}{here[name] / sum(floor[name]):.2f}")
         used = measured["processor"]
         for label, ratio, limit in (
             ("processor FedNMap / local SGD", used["FedNMap"] / used["local SGD"], ""),

@@ -111,6 +111,17 @@ def test_with_minibatches_gamma_is_longer_than_the_path():
     assert method.at(Knobs(0.5, 100, 1.0, 4.0)).gamma == 45.0  # below 1/rho
 
 
+def test_with_noise_a_prox_leaves_a_part_of_the_model(lasso_problem):
+    """It takes gamma * weight of every entry of ones, and gamma is four times the path."""
+    paths = {}
+    for start in (1.0, 0.0):
+        problem = cfl.Problem(squared_loss, np.full(8, start), lasso_problem.clients)
+        run = cfl.minimize(problem, cfl.L1(0.1), rounds=1, batch_size=4, **QUIET)
+        paths[start] = (run.history["local_lr"] * run.history["local_steps"])[0]
+    assert paths[1.0] == pytest.approx(1.0)  # 4 * 2.0 * 0.1 would be more than 0.7
+    assert paths[0.0] > 10  # nothing to lose
+
+
 def test_a_saved_pilot_decides_alike():
     course = [9, 8, 7, 9, 8, 7.5, 6, 5, 4, 3.9, 3.8, 3.7, 3.6]
     for cut in range(len(course)):

@@ -13,6 +13,7 @@ import numpy as np
 
 from compositefl.algorithms.base import Algorithm, Knobs
 from compositefl.core.errors import CompositeFLError, require_integer, require_positive
+from compositefl.core.vector import unwrap
 from compositefl.deployment import compute
 from compositefl.deployment.messages import Message, unpack, value
 from compositefl.deployment.store import BEFORE_FIRST
@@ -87,6 +88,10 @@ class SteeredRun:
         with plan.precision():
             server = compute.rescale(before, self.coordinator.server, plan.algorithm)
             self.coordinator.server = jax.device_get(server)
+
+    def models(self) -> Any:
+        """The model, with an axis of runs."""
+        return jax.tree.map(lambda a: np.asarray(a)[None], unwrap(self.coordinator.model()))
 
     def state(self) -> Any:
         """What `restore` goes back to, with an axis of one run."""

@@ -80,6 +80,7 @@ class Pilot:
     server_free: bool = False
     memory: float = 1.0  # of the knobs
     most: float = math.inf  # path times the server's step stays below, for 1/rho
+    gentle: float = math.inf  # and below this, so that a prox leaves most of the model
     factor: float = 4.0  # of the moves; 2 once none has won
     shortest: int = SHORTEST
     phase: str = "run"
@@ -132,6 +133,22 @@ class Pilot:
             shortest=shortest,
             length=shortest,
         )
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has seen the start."""
+        return not math.isnan(self.first)
+
+    def gentler(self, path: float) -> "Pilot":
+        """Take no longer path than this one, at least a step of 1/L, times the server's step.
+
+        The first call sets the limit, later ones can only raise it: as a model grows.
+        """
+        path = max(path, 1 / self.curvature)
+        if self.begun:
+            return replace(self, gentle=max(path, self.gentle))
+        within = min(self.scale.path, path / max(1.0, self.scale.server))
+        return replace(self, gentle=path, scale=Scale(within, self.scale.server))
 
     @property
     def knobs(self) -> Knobs:
@@ -372,7 +389,8 @@ class Pilot:
         if self.scale.server * server < 1:
             return self.scale
         server *= self.scale.server
-        return Scale(min(path * self.scale.path, self.most / server), server)
+        most = min(self.most, self.gentle) / server
+        return Scale(min(path * self.scale.path, most), server)
 
 
 def longest_path(method: Any) -> float:

@@ -4,13 +4,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from compositefl.algorithms.base import Algorithm, Knobs, automatic
-from compositefl.engine.pilot import Order, Pilot
+from compositefl.engine.pilot import Order, Pilot, longest_path
 
 BEFORE = Knobs(1e-6, 1)  # numbers before the first guess: gamma so small that x_0 = z_0
 NAMES = ("mark", "champion")  # of the states that are kept
+TAKES = 0.7  # share of a model's norm that one prox may take; less slows networks without a trap
+    0.7  # share of a model's norm that one prox may take; less slows networks that need none of it
+)
+PATHS = 2.0 ** np.arange(-20, 15)
 
 
 class Steering:
@@ -37,7 +43,8 @@ class Steering:
             for a, m in zip(first, methods, strict=True)
         ]
         simulation.begin(start)
-        simulation.renumber(first)
+        self._stay_gentle()
+        simulation.renumber(self.algorithms())
         self.kept = {name: simulation.state() for name in NAMES}
         self.under = {name: [p.knobs for p in self.pilots] for name in NAMES}  # numbers of states
         simulation.hold(list(self.kept.values()))
@@ -70,6 +77,8 @@ class Steering:
                 seen = psi[run], residual[run]
                 self.pilots[run], order = pilot.look(round_, *seen, self._same(run))
             orders.append(order)
+        if any(order.keep == "mark" for order in orders):
+            self._stay_gentle()
         return self._carry_out(orders, before)
 
     def begin_anew(self) -> bool:
@@ -78,6 +87,27 @@ class Steering:
         begun = [pilot.begin_anew(self.simulation.round) for pilot in self.pilots]
         self.pilots = [pilot for pilot, _ in begun]
         return self._carry_out([order for _, order in begun], before)
+
+    def _stay_gentle(self) -> None:
+        """Tell the pilots how long a path may be for a prox to leave most of the present model.
+
+        A model that a prox has emptied is a trap: for a network it is almost stationary, and its
+        psi is lower than that of a random start, so that no duel would lead out. Only with noise:
+        without it duels tell so much that a longer path is worth the risk.
+        """
+        if not any(pilot.noisy for pilot in self.pilots):
+            return
+        models = self.simulation.models()
+        for run, (method, pilot) in enumerate(zip(self.methods, self.pilots, strict=True)):
+            model = jax.tree.map(lambda a, run=run: a[run], models)
+            steps = np.minimum(PATHS * pilot.memory, longest_path(method))
+            taken = np.asarray(_taken(method.regularizer, model, steps))
+            fine = taken <= TAKES
+            # No limit where there is nothing to lose, or any prox takes it: one onto a set.
+            limited = fine[0] and not fine.all()
+            path = float(PATHS[np.argmin(fine) - 1]) if limited else np.inf
+            if np.isfinite(taken).all() or not pilot.begun:  # not finite: zero, or diverged
+                self.pilots[run] = pilot.gentler(path)
 
     def _same(self, run: int) -> Any:
         method = self.methods[run]
@@ -123,3 +153,16 @@ class Steering:
 def _copy_run(source: Any, target: Any, run: int) -> None:
     """Copy one run's part of a state into another."""
     jax.tree.map(lambda a, b: b.__setitem__(run, a[run]), source, target)
+
+
+@jax.jit
+def _taken(phi: Any, x: Any, steps: Any) -> Any:
+    """The share of the norm of x that prox_t takes, for every t of `steps`."""
+
+    def norm(tree: Any) -> Any:
+        return jnp.sqrt(sum(jnp.sum(jnp.square(a)) for a in jax.tree.leaves(tree)))
+
+    def share(t: Any) -> Any:
+        return norm(jax.tree.map(jnp.subtract, x, phi.prox(x, t))) / norm(x)
+
+    return lax.map(share, steps)

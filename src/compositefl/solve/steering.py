@@ -14,8 +14,6 @@ from compositefl.engine.pilot import Order, Pilot, longest_path
 BEFORE = Knobs(1e-6, 1)  # numbers before the first guess: gamma so small that x_0 = z_0
 NAMES = ("mark", "champion")  # of the states that are kept
 TAKES = 0.7  # share of a model's norm that one prox may take; less slows networks without a trap
-    0.7  # share of a model's norm that one prox may take; less slows networks that need none of it
-)
 PATHS = 2.0 ** np.arange(-20, 15)
 
 

@@ -345,3 +345,11 @@ def test_squared_norm_has_the_prox_of_the_squared_norm():
     for z in (short, long):
         np.testing.assert_allclose(R.SquaredL2(0.5).prox(z, 1.0), z / 2)
         assert R.SquaredL2(0.5).value(z) == pytest.approx(0.5 * (z @ z))
+
+
+def test_total_variation_with_a_bound_lost_in_rounding():
+    """No entry moves by more than 2 t weight; both ends of a step are then the same number."""
+    z = np.random.default_rng(0).normal(size=(20, 16)).astype(np.float32)
+    for t in (1e-12, 1e-7, 1e-6, 1e-5):
+        out = jax.jit(R.TotalVariation1D(0.1).prox)(z, np.float32(t))
+        np.testing.assert_allclose(out, z, rtol=0, atol=0.2 * t + 1e-4)

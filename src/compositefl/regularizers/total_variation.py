@@ -70,7 +70,9 @@ def taut_sequence(y: jax.Array, bound: jax.Array) -> jax.Array:
         """
         k, side, i, left, right, slope, intercept = walk
         inside = side.astype(y.dtype) * (slope * x + intercept - level_of(k, side)) <= 0
-        on: jax.Array = (left <= i) & (i <= right) & inside
+        # The walk from the right stops at the left end, which lies at `left`: with a bound lost in
+        # rounding it would go over it, and on with a slope of zero.
+        on: jax.Array = jnp.where(side > 0, left <= i, left < i) & (i <= right) & inside
         return on
 
     def iterate(state: Any) -> Any:

@@ -14,15 +14,5 @@ from compositefl.experiments.fednmap import (
 
 EXPERIMENTS = tuple(
     module.EXPERIMENT
-    for module in (
-        fig2,
-        fig3,
-        fig4,
-        fig5,
-        fig6,
-        sampled,
-        table1,
-        theorems,
-        widths,
-    )
+    for module in (fig2, fig3, fig4, fig5, fig6, sampled, table1, theorems, widths)
 )

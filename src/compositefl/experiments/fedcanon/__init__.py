@@ -1,6 +1,15 @@
 """Zhou et al. (2025): FedCanon."""
 
-from compositefl.experiments.fedcanon import fig1, fig2, fig3, table1, table3, table6, table7
+from compositefl.experiments.fedcanon import (
+    fig1,
+    fig2,
+    fig3,
+    table1,
+    table3,
+    table6,
+    table7,
+    table7_steps,
+)
 
 EXPERIMENTS = tuple(
     module.EXPERIMENT
@@ -12,5 +21,6 @@ EXPERIMENTS = tuple(
         fig2,
         fig3,
         table7,
+        table7_steps,
     )
 )

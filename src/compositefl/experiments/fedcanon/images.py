@@ -12,8 +12,15 @@ from compositefl.problem import Problem
 SOURCE = "Zhou et al. (2025)"
 CLIENTS = 10
 SKEWS = ("iid", "weak skew", "strong skew")
+CONCENTRATIONS = {  # of the Dirichlet distribution
+    "weak skew": 1.0,
+    "strong skew": 0.1,
+    "Dirichlet(0.1)": 0.1,
+    "Dirichlet(0.05)": 0.05,
+}
+EVERYONE = f"{CLIENTS} clients, all in every round; minibatch 32"
 SHARED = (
-    f"{CLIENTS} clients, all in every round; minibatch 32; the penalty covers all parameters.",
+    f"{EVERYONE}; the penalty covers all parameters.",
     "Skews: each class spread in Dirichlet(1) (weak) or Dirichlet(0.1) (strong) proportions. The "
     "paper's concentrations, minibatch and step sizes are not in our copy.",
 )
@@ -27,8 +34,7 @@ def spread(samples: Any, skew: str) -> partition.Partition:
     """The samples on the clients."""
     if skew == "iid":
         return partition.iid(samples, CLIENTS)
-    alpha = {"weak skew": 1.0, "strong skew": 0.1}[skew]
-    return partition.dirichlet(samples, CLIENTS, alpha, min_samples=32)
+    return partition.dirichlet(samples, CLIENTS, CONCENTRATIONS[skew], min_samples=32)
 
 
 @dataclass(frozen=True)

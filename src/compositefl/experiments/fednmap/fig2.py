@@ -19,13 +19,21 @@ from compositefl.experiments.fednmap.network import (
 from compositefl.experiments.pictures import curves
 from compositefl.experiments.statistics import every, falls, log_ratio, tail_mean
 
-# (objective, n, Q, minibatch). The last two, because with cross-entropy and minibatches of 8 the
-# curves of n = 100 still fall in the last round.
-PANELS = [  # cheap ones first
-    *((name, n, q, 8) for n in (20, 50, 100) for q in (10, 20) for name in NETWORKS),
-    ("cross-entropy", 100, 10, 1),
-    ("cross-entropy", 100, 20, 1),
+# (objective, n, Q, minibatch), cheap ones first. The panels with minibatches of 1, because with
+# cross-entropy and minibatches of 8 the curves of n = 100 still fell after 800 rounds; since then
+# these have LONG rounds.
+PANELS = [
+    *((name, n, q, 8) for n in (20, 50) for q in (10, 20) for name in NETWORKS),
+    *(("squared error", 100, q, 8) for q in (10, 20)),
+    *(("cross-entropy", 100, q, 1) for q in (10, 20)),
+    *(("cross-entropy", 100, q, 8) for q in (10, 20)),
 ]
+LONG = 5000
+
+
+def slow(name: str, n: int, b: int) -> bool:
+    """Whether a panel's curves still fall after the usual rounds."""
+    return (name, n, b) == ("cross-entropy", 100, 8)
 
 
 def runs(quick: bool) -> list[PlannedRun]:
@@ -34,7 +42,11 @@ def runs(quick: bool) -> list[PlannedRun]:
     for name, n, q, b in PANELS[:3] if quick else PANELS:
         for method in METHODS:
             one = planned(name, method, n, q, 1 / q, quick, b)
-            out.append(replace(one, labels={**one.labels, "minibatch": b}))
+            options = one.options
+            if slow(name, n, b) and not quick:
+                options = {**options, "rounds": LONG, "eval_every": LONG // 40}
+            labels = {**one.labels, "minibatch": b}
+            out.append(replace(one, labels=labels, options=options))
     return out
 
 
@@ -94,7 +106,12 @@ EXPERIMENT = Experiment(
     "fednmap-fig2",
     "FedNMap, ZA1 and FedCanon on MNIST sorted by label",
     f"{SOURCE}, Figure 2",
-    (*CHOICES, *COMPARED),
+    (
+        *CHOICES,
+        *COMPARED,
+        f"Declared are 800 rounds, and {LONG:,} for cross-entropy with n = 100 and minibatches of "
+        "8, where the curves still fell after 800. Panels that are not complete are not shown.",
+    ),
     draw,
     judge,
     runs,

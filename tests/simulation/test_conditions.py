@@ -147,7 +147,7 @@ def test_independent_of_devices_and_blocks(network_problem):
         rounds=10, batch_size=3, participation=4, dropout=0.3, stragglers=0.4, eval_every=10
     )
     reference = solve(network_problem, devices=1, **options)
-    for devices, block in ((1, 2), (2, 1)):
+    for devices, block in ((1, 2), (2, 1), (2, None)):
         if devices > len(jax.devices()):
             continue
         other = solve(network_problem, devices=devices, client_block=block, **options)

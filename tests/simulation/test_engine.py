@@ -24,6 +24,7 @@ from compositefl.engine.sampling import (
 )
 from compositefl.simulation.simulation import Simulation
 from compositefl.simulation.working_set import EVALUATED, samples_at_once, working_numbers
+from tests.conftest import FULL
 
 ALGORITHM = cfl.FedNMap(gamma=0.5, local_steps=3, local_lr=0.05)
 
@@ -73,9 +74,12 @@ def test_devices_may_wait_long_for_each_other_and_not_for_ever():
     assert 3600 <= int(os.environ["XLA_FLAGS"].split(flag)[1].split()[0]) <= 24 * 3600
 
 
+SOME = [(1, 2), (2, 1), (2, None)] if FULL else [(2, None)]  # devices and blocks
+
+
 @pytest.mark.parametrize(
     "participation, batch_size, others",
-    [(1.0, 4, [(2, None)]), (3, 4, [(1, 2), (2, 1), (2, None)]), (3, None, [(2, None)])],
+    [(1.0, 4, SOME), (3, 4, [(1, 2), (2, 1), (2, None)]), (3, None, SOME)],
 )
 def test_independent_of_devices_and_blocks(network_problem, participation, batch_size, others):
     options = dict(participation=participation, batch_size=batch_size, dtype="float64")
@@ -118,7 +122,6 @@ def test_samples_evaluated_at_once_keep_what_grows_with_them_small():
     assert samples_at_once(part(2), 2048)[0] == 2048
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="not Linux")
 def test_independent_of_the_evaluation_schedule(network_problem):
     a = solve(network_problem, eval_every=1)
     b = solve(network_problem, eval_every=5)

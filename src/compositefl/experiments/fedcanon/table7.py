@@ -55,7 +55,7 @@ def split(method: str, eta: float, local_lr: float) -> Algorithm:
 TUNED = "FedCanon, tuned"
 METHODS: dict[str, Algorithm] = {
     "FedCanon": canon(0.1, 0.01),
-    TUNED: canon(0.5, 0.05),
+    TUNED: canon(1.0, 0.05),
     "FedDR": split("FedDR", 1.0, 0.05),
     "FedADMM": split("FedADMM", 1.0, 0.05),
 }

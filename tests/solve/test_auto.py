@@ -32,11 +32,11 @@ def pilot(noisy=False, **fields):
     return made.look(0, 10.0, 1.0, differ)[0]
 
 
-def fly(pilot, psis):
+def fly(pilot, psis, same=differ):
     """Show psi at the looks that the pilot asks for; the pilot and its last order."""
     order = None
     for psi in psis:
-        pilot, order = pilot.look(pilot.next_look, psi, psi, differ)
+        pilot, order = pilot.look(pilot.next_look, psi, psi, same)
     return pilot, order
 
 
@@ -81,9 +81,38 @@ def test_at_the_floor_of_the_noise_the_path_is_shortened_without_a_duel():
     duel, _ = fly(made, bouncing)
     assert duel.challenger.path == 4.0  # from 10 to 5 is progress
     lost, _ = fly(duel, [6] * 8)
-    lower, order = fly(lost, [psi - 0.01 for psi in bouncing])
+    cool, _ = fly(lost, [psi - 0.01 for psi in bouncing])  # noise hides what there is of progress
+    assert cool.phase == "cool" and cool.knobs == cool._knobs(Scale(0.25))
+    lower, order = fly(cool, bouncing[:4])
     assert lower.phase == "rest" and lower.scale.path == 0.25
     assert (order.keep, order.back) == ("mark", "")
+
+
+def test_where_noise_hides_progress_both_sides_of_a_duel_end_with_the_calmer_numbers():
+    """The longer path bounces at 6 and the champion at 5; cooled, the longer one got further."""
+    bouncing = [5, 5.2, 4.9, 5.1, 5, 5.1, 4.9, 5.02]
+    made = pilot(noisy=True, length=8, shortest=8, first=10.0)
+    made = dataclasses.replace(made, since=92, mark=5.0, recent=())
+    cool, order = fly(made, bouncing)
+    assert cool.phase == "cool" and cool.knobs == made.knobs and not order.keep
+    duel, order = fly(cool, [4.5, 4.3, 4.3, 4.3])
+    assert (order.keep, order.back) == ("champion", "mark") and duel.phase == "duel"
+    assert duel.knobs == made._knobs(Scale(4.0)) and duel.champion == 4.3
+    calm, _ = fly(duel, [6, 5.9, 6, 6, 6.1, 6, 6, 6])
+    assert calm.phase == "calm" and calm.knobs == made.knobs
+    won, order = fly(calm, [4.2, 4.0, 3.9, 3.9])
+    assert won.scale.path == 4.0 and order.keep == "mark" and won.mark == 3.9
+    assert fly(calm, [4.4] * 4)[0].scale == made.scale
+    assert fly(cool, [math.nan])[1].back == "mark"
+
+
+def test_numbers_that_cannot_be_smaller_stay_at_the_floor():
+    bouncing = [5, 5.2, 4.9, 5.1]
+    cool = pilot(noisy=True, length=8, shortest=8, first=10.0)
+    about = dict(phase="cool", since=92, mark=5.0, before=5.0, calmer=Scale(0.25), recent=())
+    cool = dataclasses.replace(cool, **about, move="shorter")
+    assert fly(cool, bouncing)[0].scale.path == 0.25
+    assert fly(cool, bouncing, same=lambda a, b: True)[0].scale.path == 1.0
 
 
 def test_a_psi_that_creeps_is_not_at_the_floor():
@@ -93,7 +122,7 @@ def test_a_psi_that_creeps_is_not_at_the_floor():
     for fall, phase in ((0.0, "rest"), (1.0, "duel")):
         course = tuple((r, 5.0 + fall) for r in range(44, 70))
         late = dataclasses.replace(made, since=92, mark=5.0, recent=(), course=course)
-        assert fly(late, bouncing)[0].phase == phase
+        assert fly(late, bouncing + bouncing[:4])[0].phase == phase
 
 
 def test_without_noise_a_challenger_that_does_not_catch_up_is_stopped():

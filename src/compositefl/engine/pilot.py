@@ -6,7 +6,12 @@ same for every method and every engine, without randomness, and saved with a run
 
     rest   the champion, the best numbers so far, runs
     run    the champion runs `length` rounds from a mark
+    cool   where noise hides its progress: then a few with the calmer numbers of the two
     duel   the challenger, with a longer or a shorter path, runs from the same mark
+    calm   after `cool`: then a few with the calmer numbers of the two
+
+Where noise hides the champion's progress, both sides of a duel end with the same, calmer numbers:
+what is compared then is how far they got and not how much their noise lifts psi.
 
 The path is eta_a Q, how far a client goes in a round. The challenger becomes the champion if it
 gets lower than the champion did. Otherwise the run goes on from where the champion was, and the
@@ -31,6 +36,7 @@ SHARE = 0.08  # of the rounds so far, the length of a duel
 LOOKS = 8  # at most, in a duel
 REST = 3.0  # rounds between two duels once no move has won, in lengths of a duel
 NOISY_REST = 2.0  # the same with noise
+HIDDEN_REST = 3.5  # the same where noise hides the progress
 BETTER = 0.02  # share of the champion's progress by which a challenger must exceed it
 ROUNDING = 4e-7  # of psi, what float32 cannot tell apart
 RISE = 0.1  # with noise: share of the progress so far that psi may rise before it counts as failure
@@ -45,6 +51,8 @@ MEMORY = 4.0  # with minibatches: gamma / eta_hat
 OLD = (0.4, 0.7)  # shares of the rounds so far: what was then is compared with what is now
 CREEPING = 4.0  # as CERTAIN, for the progress since then
 EARLY = 20  # rounds before which creeping is not told from the start
+COOL = 0.5  # of the rounds of a side of a duel, how many it ends with calmer numbers
+COOLING = 2  # at least so many
 PATIENCE = 0.3  # of the rounds so far, the rest after a step down at the floor of the noise
 
 # What a challenger changes, in powers of the factor: the path, and the server's step.
@@ -85,6 +93,9 @@ class Pilot:
     shortest: int = SHORTEST
     phase: str = "run"
     challenger: Scale | None = None
+    calmer: Scale | None = None  # while a side of a duel cools: the numbers in use
+    before: float = math.nan  # psi of the champion before it cooled
+    lift: float = math.nan  # of its psi by its noise, where noise hides its progress
     since: int = 0  # round in which the phase began
     length: int = SHORTEST  # of the present duel
     move: str = "longer"  # the next to try
@@ -153,7 +164,7 @@ class Pilot:
     @property
     def knobs(self) -> Knobs:
         """The numbers in use."""
-        return self._knobs(self.challenger or self.scale)
+        return self._knobs(self.calmer or self.challenger or self.scale)
 
     def _knobs(self, scale: Scale) -> Knobs:
         """As many steps as the path needs; with noise as many as may be, to average it."""
@@ -175,9 +186,15 @@ class Pilot:
     @property
     def _last_look(self) -> int:
         """The round in which the phase ends."""
-        rest = round((NOISY_REST if self.noisy else REST) * self.length)
-        rest = max(1, rest, self.wait)
-        return self.since + (rest if self.phase == "rest" else self.length)
+        noisy = NOISY_REST if math.isnan(self.lift) else HIDDEN_REST
+        rest = max(1, round((noisy if self.noisy else REST) * self.length), self.wait)
+        lengths = {"rest": rest, "cool": self._cooling, "calm": self._cooling}
+        return self.since + lengths.get(self.phase, self.length)
+
+    @property
+    def _cooling(self) -> int:
+        """Rounds of both sides of a duel with the calmer numbers."""
+        return max(COOLING, round(COOL * self.length))
 
     def saved(self) -> dict[str, Any]:
         """All of it as plain values."""
@@ -186,13 +203,14 @@ class Pilot:
     @classmethod
     def restored(cls, saved: dict[str, Any]) -> "Pilot":
         """The pilot that `saved` was."""
-        other = saved["challenger"]
+        other, calmer = saved["challenger"], saved.get("calmer")
         there: dict[str, Any] = {"scale": Scale(*saved["scale"]), "recent": tuple(saved["recent"])}
         there |= {"rival": tuple(saved.get("rival", ()))}  # older checkpoints have neither
         there |= {"course": tuple((int(r), psi) for r, psi in saved.get("course", ()))}
         good = saved["good"]
         there |= {"good": Scale(*good) if good else None}
-        return cls(**(saved | there | {"challenger": Scale(*other) if other else None}))
+        there |= {"challenger": Scale(*other) if other else None}
+        return cls(**(saved | there | {"calmer": Scale(*calmer) if calmer else None}))
 
     def look(
         self, round_: int, psi: float, residual: float, same: Callable[[Knobs, Knobs], bool]
@@ -208,11 +226,12 @@ class Pilot:
         if round_ < self.next_look and math.isfinite(psi):
             return self, Order()  # somebody else's look
         seen = replace(self, recent=(*self.recent, psi))
-        if self.phase == "duel":
+        if self.phase in ("duel", "calm"):
             return seen._in_duel(round_)
+        if self.phase == "cool" and math.isfinite(psi):
+            return seen._cooled(round_, same) if round_ >= self._last_look else (seen, Order())
         if seen._failed(psi):
             return seen._after_failure(round_, psi)
-        seen = seen._noted(round_, psi)
         if round_ < self._last_look:
             return seen, Order()
         if self.phase == "run" and seen._stuck(residual) and self.failures <= GIVE_UP:
@@ -224,19 +243,39 @@ class Pilot:
         move = seen._next_move(same)
         if move is None:  # nothing to try: the champion goes on
             return replace(seen, mark=seen._level())._enter("rest", round_), Order(keep="mark")
-        if seen._at_floor():  # which a shorter path lowers: no duel is needed
-            lower = replace(seen, scale=seen._moved(move), mark=seen._level(), move="longer")
-            lower = replace(lower, lost=0, wait=round(PATIENCE * round_))
+        seen = replace(seen, move=move)
+        if seen._hidden():
+            cool = replace(seen, calmer=seen._calmer(move), before=seen._level())
+            return cool._enter("cool", round_), Order(changed=True)
+        return replace(seen, lift=math.nan)._challenged(round_)
+
+    def _cooled(self, round_: int, same: Callable[[Knobs, Knobs], bool]) -> tuple["Pilot", Order]:
+        """The champion has cooled: at the floor of its noise a shorter path, else a duel."""
+        level = self._level()
+        seen = replace(self, calmer=None, lift=max(self.before - level, 0.0))
+        seen = seen._noted(round_, level)
+        scale = seen._moved("shorter")
+        if seen._at_floor() and not same(seen._knobs(seen.scale), seen._knobs(scale)):
+            lower = replace(seen, scale=scale, mark=level, move="longer", lost=0)
+            lower = replace(lower, wait=round(PATIENCE * round_))
             return lower._enter("rest", round_), Order(keep="mark", changed=True)
-        duel = replace(seen, champion=seen._level(), progress=seen._progress(), move=move)
-        duel = replace(duel, challenger=seen._moved(move), rival=seen.recent)
+        return seen._challenged(round_)
+
+    def _challenged(self, round_: int) -> tuple["Pilot", Order]:
+        """The champion has shown what it can: the challenger's turn."""
+        duel = replace(self, champion=self._level(), progress=self._progress())
+        duel = replace(duel, challenger=self._moved(self.move), rival=self.recent)
         return duel._enter("duel", round_), Order(keep="champion", back="mark", changed=True)
+
+    def _calmer(self, move: str) -> Scale:
+        """Of the champion and the challenger, the one with the shorter path."""
+        return min(self.scale, self._moved(move), key=lambda scale: scale.path)
 
     def begin_anew(self, round_: int) -> tuple["Pilot", Order]:
         """Forget psi, which is about other clients from now on; a duel ends without a winner."""
-        back = self.phase == "duel"
+        back = self.phase in ("duel", "calm")
         order = Order(back="champion", same="champion", changed=True) if back else Order()
-        over = replace(self, challenger=None, failures=0, good=None)
+        over = replace(self, challenger=None, calmer=None, failures=0, good=None)
         over = replace(over, first=math.nan, mark=math.inf, course=())
         return over._enter("run", round_), order
 
@@ -245,30 +284,33 @@ class Pilot:
         if math.isnan(self.first):  # nothing to compare with
             return self, Order()
         kept = {"mark": self.mark}
-        if self.phase == "duel":
+        if self.phase in ("duel", "calm"):
             kept["champion"] = self.champion
         best = min(kept, key=lambda name: kept[name])
         if psi <= kept[best] + self._slack(kept[best]):
             return self, Order()
-        over = replace(self, challenger=None, mark=kept[best])
+        over = replace(self, challenger=None, calmer=None, mark=kept[best])
         return over._enter("rest", round_), Order(back=best, same=best, changed=True)
 
     def _in_duel(self, round_: int) -> tuple["Pilot", Order]:
-        psi, done = self.recent[-1], round_ >= self.since + self.length
+        psi, done = self.recent[-1], round_ >= self._last_look
+        if not math.isnan(self.lift) and self.phase == "duel" and done and math.isfinite(psi):
+            cool = replace(self, calmer=self._calmer(self.move))
+            return cool._enter("calm", round_), Order(changed=True)
         share = BETTER
         if self.move in CALMER:
             share = MUCH_BETTER if self.noisy else CALMLY_BETTER
         goal = self.champion - share * self.progress - ROUNDING * abs(self.champion)
         if (done or not self.noisy) and self._level() < goal:
             won = replace(self, scale=self.challenger or self.scale, challenger=None, lost=0)
-            won = replace(won, mark=self._level())
-            return won._enter("run", round_), Order(keep="mark")
+            won = replace(won, mark=self._level(), calmer=None)
+            return won._enter("run", round_), Order(keep="mark", changed=self.calmer is not None)
         half = round_ >= self.since + self.length / 2
-        hopeless = half and (self._failed(psi) or self._behind())
+        hopeless = half and self.phase == "duel" and (self._failed(psi) or self._behind())
         if done or not math.isfinite(psi) or hopeless:
             names = list(MOVES)
             after = names[(names.index(self.move) + 1) % len(names)]
-            over = replace(self, challenger=None, move=after, lost=self.lost + 1)
+            over = replace(self, challenger=None, calmer=None, move=after, lost=self.lost + 1)
             over = replace(over, mark=self.champion)
             phase = "run"
             if over.lost >= len(over._moves()):
@@ -289,7 +331,7 @@ class Pilot:
         if self.failures >= GIVE_UP and math.isfinite(psi):
             over = replace(self, scale=self.good or self.scale, mark=psi, failures=GIVE_UP + 1)
             return over._enter("rest", round_), Order(keep="mark", changed=True)
-        smaller = replace(self._shorter(), curvature=2 * self.curvature)
+        smaller = replace(self._shorter(), calmer=None, lift=math.nan, curvature=2 * self.curvature)
         return smaller._enter("run", round_), Order(back="mark", changed=True)
 
     def _shorter(self) -> "Pilot":
@@ -308,7 +350,7 @@ class Pilot:
 
     def _enter(self, phase: str, round_: int) -> "Pilot":
         length = self.length
-        if phase != "duel":
+        if phase not in ("cool", "duel", "calm"):
             length = max(self.shortest, round(SHARE * round_))
         wait = self.wait if phase == "rest" else 0
         return replace(self, phase=phase, since=round_, length=length, wait=wait, recent=())
@@ -345,23 +387,30 @@ class Pilot:
         That of this phase, and that of the last half of the run: where psi creeps, in directions
         of little curvature, a single phase does not show it.
         """
-        late = self._late()
-        if not self.noisy or len(late) < 2:
-            return False
-        steps = [(b - a) ** 2 for a, b in pairwise(late)]
-        scatter = math.sqrt(sum(steps) / len(steps) / 2)
-        if self.mark - self._level() >= CERTAIN * scatter:
+        if not self._hidden():
             return False
         now = self.course[-1][0]
         old = [psi for round_, psi in self.course if round_ <= OLD[1] * now]
         if now < EARLY or len(old) < 3:
             return True
-        return median(old) - self._level() < CREEPING * scatter
+        return median(old) - self._level() < CREEPING * self._scatter()
+
+    def _hidden(self) -> bool:
+        """Whether the progress of this phase is lost in the noise of psi."""
+        if not self.noisy or len(self._late()) < 2:
+            return False
+        return self.mark - self._level() < CERTAIN * self._scatter()
+
+    def _scatter(self) -> float:
+        """The standard deviation of psi at the late looks, whatever its trend."""
+        steps = [(b - a) ** 2 for a, b in pairwise(self._late())]
+        return math.sqrt(sum(steps) / len(steps) / 2)
 
     def _slack(self, psi: float) -> float:
         """How much psi may rise by rounding, or by noise."""
         noise = RISE * max(self.first - self.mark, 0.0) if self.noisy else 0.0
-        return ROUNDING * abs(psi) + noise
+        lifted = 0.0 if math.isnan(self.lift) else 2 * self.lift
+        return ROUNDING * abs(psi) + noise + lifted
 
     def _failed(self, psi: float) -> bool:
         return not psi <= self.mark + self._slack(self.mark)
@@ -376,8 +425,7 @@ class Pilot:
         """The next move that changes something; at a floor of the noise the one that lowers it."""
         names = list(MOVES)
         start = names.index(self.move)
-        order = ["shorter"] if self._at_floor() else names[start:] + names[:start]
-        for name in order:
+        for name in names[start:] + names[:start]:
             other = self._moved(name)
             if name in self._moves() and not same(self._knobs(self.scale), self._knobs(other)):
                 return name

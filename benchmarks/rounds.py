@@ -102,9 +102,12 @@ def time_rounds(case, rounds):
             times[name].append((time.perf_counter() - began) / rounds * 1e3)
             used[name].append((time.process_time() - before) / rounds * 1e3)
     steps = methods["local SGD"][0].local_steps
+    # a run that has left the finite numbers stops working: it has no time
+    went = [name for name, simulation in simulations.items() if np.all(simulation.diverged < 0)]
     found = {
-        "ms": {name: float(np.median(t)) for name, t in times.items()},
-        "processor": {name: min(t) for name, t in used.items()},
+        "ms": {name: float(np.median(times[name])) for name in went},
+        "processor": {name: min(used[name]) for name in went},
+        "diverged": [name for name in simulations if name not in went],
     }
     for key, clock in (("floor", time.perf_counter), ("processor floor", time.process_time)):
         rates = product_rate(clock), memory_rate(clock)
@@ -216,7 +219,9 @@ def main():
             ("processor ", "processor", "processor floor"),
         ):
             here, floor = measured[key], measured[least]
-            print(f"  {label}ms a round: " + ", ".join(f"{k} {v:.3g}" for k, v in here.items()))
+            shown = [f"{k} {v:.3g}" for k, v in here.items()]
+            shown += [f"{k} diverged" for k in measured["diverged"]]
+            print(f"  {label}ms a round: " + ", ".join(shown))
             products, states = measured[f"{least} rates"]
             print(
                 f"  {label}floor: {sum(floor['local SGD']):.3g} ms for local SGD, "

@@ -69,6 +69,35 @@ def test_max_pool_is_the_native_one():
     assert layer.init(jax.random.key(0), (8, 6, 4))[1] == native_pool(x).shape[1:]
 
 
+def plain_conv(params, x):
+    _, height, width, channels = x.shape
+    padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    shifts = [padded[:, i : i + height, j : j + width] for i in range(3) for j in range(3)]
+    patches = jnp.concatenate(shifts, axis=-1)
+    return patches @ params["kernel"].reshape(9 * channels, -1) + params["bias"]
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(1, 16), (3, 5)])
+def test_conv_has_the_gradients_of_the_plain_product(inputs, outputs):
+    """With patches narrower and wider than the outputs, over two clients."""
+    with jax.enable_x64(True):
+        rng = np.random.default_rng(0)
+        kernel, bias = rng.normal(size=(2, 3, 3, inputs, outputs)), rng.normal(size=(2, outputs))
+        params, x = {"kernel": kernel, "bias": bias}, rng.normal(size=(2, 4, 6, 8, inputs))
+
+        def evaluate(conv):
+            def loss(p, x):
+                out = conv(p, x)
+                return jnp.sum(jnp.sin(out)), out
+
+            return jax.jit(jax.vmap(jax.grad(loss, (0, 1), has_aux=True)))(params, x)
+
+        ours, plain = evaluate(layers.Conv3x3(outputs).apply), evaluate(plain_conv)
+        for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
+            assert a.dtype == np.float64
+            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+
+
 def test_pad_and_flatten():
     x = normals(2, 3, 4, 1)
     padded = layers.Pad(2).apply(None, x)

@@ -77,6 +77,33 @@ class Dense:
         return out + params["bias"] if self.bias else out
 
 
+@jax.custom_vjp
+def _product(patches: jax.Array, kernel: jax.Array) -> jax.Array:
+    """patches @ kernel, whose gradient in the kernel transposes the narrower of its two factors.
+
+    XLA copies that factor. JAX would always transpose the gradient of the result: for images of
+    one channel an array three times as large as their patches.
+    """
+    return patches @ kernel
+
+
+def _product_forward(patches: jax.Array, kernel: jax.Array) -> tuple[jax.Array, Any]:
+    return patches @ kernel, (patches, kernel)
+
+
+def _product_backward(kept: Any, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+    patches, kernel = kept
+    axes = tuple(range(patches.ndim - 1))
+    if patches.shape[-1] < gradient.shape[-1]:
+        in_kernel = jnp.tensordot(patches, gradient, (axes, axes))
+    else:
+        in_kernel = jnp.tensordot(gradient, patches, (axes, axes)).T
+    return gradient @ kernel.T, in_kernel
+
+
+_product.defvjp(_product_forward, _product_backward)
+
+
 @dataclasses.dataclass(frozen=True)
 class Conv3x3:
     """A 3x3 convolution that keeps height and width; kernel (3, 3, channels in, channels out)."""
@@ -95,7 +122,7 @@ class Conv3x3:
         padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
         shifts = [padded[:, i : i + height, j : j + width] for i in range(3) for j in range(3)]
         patches = jnp.concatenate(shifts, axis=-1)
-        return patches @ params["kernel"].reshape(9 * channels, -1) + params["bias"]
+        return _product(patches, params["kernel"].reshape(9 * channels, -1)) + params["bias"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,6 +22,7 @@ from compositefl.core.errors import CompositeFLError
 from compositefl.data import partition
 from compositefl.experiments import EXPERIMENTS, runner, write_index
 from compositefl.experiments.declaration import PlannedRun
+from compositefl.experiments.fedcanon import table6
 from compositefl.experiments.pages import claims
 from compositefl.experiments.runner import fingerprint, reproduce
 from compositefl.regularizers import L1, Zero
@@ -173,3 +174,12 @@ def test_runs_have_different_fingerprints():
             runs: list[PlannedRun] = EXPERIMENTS[name].runs(quick)
             made = [fingerprint(planned, trial) for planned in runs for trial in (0, 1)]
             assert len(set(made)) == len(made)
+
+
+@pytest.mark.parametrize("fused, eager", [*zip(*table6.PENALTIES.values(), strict=True)])
+def test_a_prox_outside_of_the_compiled_round_is_the_same_prox(fused, eager):
+    z = np.random.default_rng(0).normal(0, 2e-3, (5, 7, 3))
+    t = np.linspace(0.1, 2.0, 5)
+    inside, outside = (jax.jit(jax.vmap(phi.prox))(z, t) for phi in (fused, eager))
+    np.testing.assert_allclose(outside, inside, atol=1e-8, rtol=0)
+    assert len({*np.sign(np.ravel(outside))}) == 3, "no zeros, or nothing but zeros"

@@ -12,7 +12,7 @@ import pandas as pd
 from jax import lax
 
 from compositefl.experiments.declaration import Experiment, Kind, Verdict
-from compositefl.experiments.fedcanon.costs import NEAR, close
+from compositefl.experiments.fedcanon.costs import NEAR, by_how, close
 from compositefl.experiments.fedcanon.images import SOURCE
 from compositefl.experiments.pictures import draw_bars
 from compositefl.regularizers import L1, MCP, SCAD
@@ -97,13 +97,8 @@ def measure(quick: bool) -> pd.DataFrame:
 
 def judge(table: pd.DataFrame) -> list[Verdict]:
     """The paper's claims against the table."""
-    groups = named(table).groupby("how", sort=False)
+    groups = by_how(table).groupby("how", sort=False)
     return [verdict for how, part in groups for verdict in judge_one(str(how), part)]
-
-
-def named(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with the column "how"; that of the first edition has fused proxes alone."""
-    return table if "how" in table else table.assign(how="fused")
 
 
 def judge_one(how: str, table: pd.DataFrame) -> list[Verdict]:
@@ -161,7 +156,7 @@ def judge_one(how: str, table: pd.DataFrame) -> list[Verdict]:
 
 def draw(table: pd.DataFrame, path: Path) -> None:
     """Ratios to l1, a panel for each way to run a prox; black lines are the paper's."""
-    shown = named(table[table["operation"] != "copy"])
+    shown = by_how(table[table["operation"] != "copy"])
     wide = shown.pivot_table("ratio_to_l1", ["model", "operation"], "how", sort=False)
     wide = wide.reset_index()
     panels = {how: f"time over l1, {how}" for how in dict.fromkeys(shown["how"])}

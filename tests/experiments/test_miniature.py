@@ -162,10 +162,31 @@ def test_parts_already_made_are_not_made_again_and_whole_trials_alone_count(mini
     assert again() == once and len(said) == first
     planned = experiment.runs(True)[0]  # batch size 1
     (tmp_path / "parts" / experiment.name / f"{fingerprint(planned, 1)}.csv").unlink()
+    (tmp_path / f"{experiment.name}.json").unlink()  # or the part would come from the table
     again(finished=True)
     table = pd.read_csv(tmp_path / f"{experiment.name}.csv")
     assert set(table[table["batch size"] == 1]["trial"]) == {0}
     assert set(table[table["batch size"] == 20]["trial"]) == {0, 1}
+
+
+@pytest.mark.filterwarnings("ignore::compositefl.core.errors.ConvergenceWarning")
+def test_a_table_is_continued_on_another_machine(miniature, tmp_path):
+    experiment = dataclasses.replace(shortened("fednmap-fig2"), draw=lambda _table, _path: None)
+    said = []
+
+    def again(parts):
+        reproduce(experiment, tmp_path, quick=True, parts=parts, say=said.append, progress=False)
+        return [(tmp_path / f"{experiment.name}.{end}").read_text() for end in ("csv", "json")]
+
+    first, count = again(tmp_path / "here"), len(said)
+    assert count == sum(planned.trials for planned in experiment.runs(True))
+    assert again(tmp_path / "there") == first
+    assert len(said) == count, "a part of the table was made again"
+    about = json.loads(first[1])
+    about["made"][0]["parts"].popitem()
+    (tmp_path / f"{experiment.name}.json").write_text(json.dumps(about))
+    again(tmp_path / "elsewhere")
+    assert len(said) == count + 1
 
 
 def test_runs_have_different_fingerprints():

@@ -12,6 +12,7 @@ from typing import Any
 
 EDITION = 2  # of the protocol, see docs/reproduction/settings.md
 PACKAGES = ("compositefl", "jax", "jaxlib", "numpy")
+HERE = ("commit", "versions", "machine")
 
 
 @cache
@@ -54,8 +55,13 @@ def processor() -> str:
 
 
 def together(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """What is known of a table, from what is known of its parts."""
+    """What is known of a table, from what is known of its parts; `made` has each of them."""
     parts = list(parts)
+    made: dict[tuple[str, ...], dict[str, float]] = {}
+    for part in parts:
+        if "part" in part:
+            where = made.setdefault(tuple(part[key] for key in HERE), {})
+            where[part["part"]] = round(part["seconds"], 1)
 
     def all_of(key: str) -> list[Any]:
         return sorted({part[key] for part in parts if key in part})
@@ -68,6 +74,18 @@ def together(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
         "commits": all_of("commit"),
         "versions": all_of("versions"),
         "machines": all_of("machine"),
+        "made": [
+            dict(zip(HERE, where, strict=True)) | {"parts": them} for where, them in made.items()
+        ],
+    }
+
+
+def of_parts(about: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The inverse of `together`: what is known of each part, by its name."""
+    return {
+        part: {"seconds": seconds} | {key: some[key] for key in HERE}
+        for some in about.get("made", ())
+        for part, seconds in some["parts"].items()
     }
 
 

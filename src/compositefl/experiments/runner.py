@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import pandas as pd
 
 from compositefl.core.component import replace
@@ -49,13 +50,14 @@ def reproduce(
 ) -> list[Verdict]:
     """Run `experiment` and write NAME.csv, NAME.json, NAME.png and NAME.md into `out`.
 
-    Parts already made lie in `parts`, by default `out`/parts, and are not made again; with
-    `finished` nothing is run, and the page is made of the trials that are complete. Remarks written
-    by hand, in NAME.remarks.md, go into the page.
+    Parts already made lie in `parts`, by default `out`/parts, or are in the table that is there,
+    and are not made again; with `finished` nothing is run, and the page is made of the trials that
+    are complete. Remarks written by hand, in NAME.remarks.md, go into the page.
     """
     out.mkdir(parents=True, exist_ok=True)
     folder = (parts or out / "parts") / experiment.name
     folder.mkdir(parents=True, exist_ok=True)
+    unpack(experiment, out, folder, quick)
     if not finished:
         make(experiment, folder, quick, say, progress)
     table, about = collect(experiment, folder, quick)
@@ -114,19 +116,48 @@ def make(
             last = (planned.problem, planned.problem())
         problem, checkpoint = last[1], file.with_suffix(".ckpt")
         made = lambda: run_one(planned, problem, trial, checkpoint, progress)  # noqa: B023, E731
-        keep(file, made, {"seed": trial, "labels": planned.labels})
+        keep(file, made, {"part": file.stem, "seed": trial, "labels": planned.labels})
         checkpoint.unlink(missing_ok=True)
 
 
 def keep(file: Path, made: Callable[[], pd.DataFrame], about: dict[str, Any]) -> None:
-    """Make a table and keep it with where it comes from; the CSV appears last, and whole."""
+    """Make a table and keep it with where it comes from."""
     began = time.perf_counter()
     table = made()
     seconds = time.perf_counter() - began
-    known = about | {"seconds": seconds} | provenance.here()
+    write_part(file, table, about | {"seconds": seconds} | provenance.here())
+
+
+def write_part(file: Path, table: pd.DataFrame, known: dict[str, Any]) -> None:
+    """A part's table and what is known of it; the CSV appears last, and whole."""
     file.with_suffix(".json").write_text(json.dumps(known, default=str))
     table.to_csv(file.with_suffix(".tmp"), index=False)
     file.with_suffix(".tmp").replace(file)
+
+
+def unpack(experiment: Experiment, out: Path, folder: Path, quick: bool) -> None:
+    """Parts of the table in `out`, so that another machine goes on where it ends."""
+    published = out / f"{experiment.name}.csv"
+    about = provenance.read(published.with_suffix(".json")) or {}
+    known = provenance.of_parts(about)
+    if not known or not published.exists():
+        return
+    table = pd.read_csv(published)
+    for planned, trial in planned_parts(experiment, quick):
+        name = fingerprint(planned, trial)
+        file = folder / f"{name}.csv"
+        if name not in known or file.exists():
+            continue
+        labels = planned.labels | {"trial": trial}
+        rows = table[np.logical_and.reduce([same(table[c], v) for c, v in labels.items()])]
+        if len(rows):
+            about = {"part": name, "seed": trial, "labels": planned.labels}
+            write_part(file, rows.drop(columns=list(planned.labels)), about | known[name])
+
+
+def same(column: pd.Series, value: Any) -> Any:
+    """Which rows have the label; tables keep six digits of a number."""
+    return np.isclose(column, value, rtol=1e-5) if isinstance(value, float) else column == value
 
 
 def collect(

@@ -21,6 +21,10 @@ from compositefl.regularizers import Zero
 SKEWS = ("iid", "Dirichlet(0.1)", "Dirichlet(0.05)")  # clients drift under the last two
 K, ROUNDS, TRIALS = 50, 150, 3
 SIMILAR, BEHIND = 1.0, 0.5  # points of accuracy
+SPREAD = (
+    f"{EVERYONE}. Spread evenly, or each class in Dirichlet(0.1) or Dirichlet(0.05) proportions. "
+    "The paper's concentrations, minibatch, K, steps and rounds are not in our copy."
+)
 
 
 def runs(quick: bool) -> list[PlannedRun]:
@@ -95,9 +99,7 @@ EXPERIMENT = Experiment(
     "no penalty: Fashion-MNIST under three label skews",
     f"{SOURCE}, Figure 2",
     (
-        f"{EVERYONE}. Spread evenly, or each class in Dirichlet(0.1) or Dirichlet(0.05) "
-        "proportions. The paper's concentrations, minibatch, K, steps and rounds are not in our "
-        "copy.",
+        SPREAD,
         f"MLP 784-128-64-10 with ReLU, K = {K}, local step 0.05, server step 1. "
         f"Scaffnew communicates after each step with probability 1/{K}.",
         "The first edition had K = 20, Dirichlet(1) and Dirichlet(0.1): [table]"

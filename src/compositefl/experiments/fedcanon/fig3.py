@@ -22,7 +22,7 @@ from compositefl.regularizers import L1, SCAD, Regularizer
 
 PENALTY = SCAD(1e-3)
 # The prox of SCAD asks for K times the local step below a - 1 = 2.7.
-K, LOCAL_LR, ROUNDS, TRIALS = 50, 0.02, 40, 3
+K, LOCAL_LR, ROUNDS, TRIALS = 50, 0.02, 20, 3
 
 
 def runs(quick: bool) -> list[PlannedRun]:
@@ -36,7 +36,7 @@ def runs(quick: bool) -> list[PlannedRun]:
         "FedNMap": (FedNMap(gamma=1.0, **steps), PENALTY),
     }
     options = dict(
-        rounds=2 if quick else ROUNDS, batch_size=4 if quick else 32, eval_every=1 if quick else 2
+        rounds=2 if quick else ROUNDS, batch_size=4 if quick else 32, eval_every=1
     )
     return [
         PlannedRun(
@@ -47,7 +47,7 @@ def runs(quick: bool) -> list[PlannedRun]:
             options,
             trials=TRIALS,
         )
-        for skew in (SKEWS[:1] if quick else SKEWS)
+        for skew in SKEWS[1:2] if quick else SKEWS[1:]
         for name, (algorithm, penalty) in methods.items()
     ]
 
@@ -84,7 +84,7 @@ EXPERIMENT = Experiment(
     "Fashion-MNIST, convolutional network, SCAD: accuracy against time",
     f"{SOURCE}, Figure 3",
     (
-        f"{SPREAD} The penalty covers all parameters.",
+        f"{SPREAD} Here the skewed ones alone. The penalty covers all parameters.",
         "The network of 268,362 parameters; SCAD with weight 0.001 and a = 3.7; "
         f"K = {K}, local step {LOCAL_LR}, server step 1, FedNMap's gamma 1. The weight is not in "
         "our copy.",

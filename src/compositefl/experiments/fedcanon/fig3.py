@@ -35,9 +35,7 @@ def runs(quick: bool) -> list[PlannedRun]:
         "ZA1": (ZA1(**steps), PENALTY),
         "FedNMap": (FedNMap(gamma=1.0, **steps), PENALTY),
     }
-    options = dict(
-        rounds=2 if quick else ROUNDS, batch_size=4 if quick else 32, eval_every=1
-    )
+    options = dict(rounds=2 if quick else ROUNDS, batch_size=4 if quick else 32, eval_every=1)
     return [
         PlannedRun(
             {"panel": skew, "method": name},
@@ -47,7 +45,7 @@ def runs(quick: bool) -> list[PlannedRun]:
             options,
             trials=TRIALS,
         )
-        for skew in SKEWS[1:2] if quick else SKEWS[1:]
+        for skew in (SKEWS[1:2] if quick else SKEWS[1:])
         for name, (algorithm, penalty) in methods.items()
     ]
 

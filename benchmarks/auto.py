@@ -1,6 +1,6 @@
 """Rounds that self-setting steps need beside the best of a sweep of sixty.
 
-Usage: python benchmarks/auto.py WHAT FOLDER [--held-out] [--only NUMBER ...] [--seconds S]
+Usage: python benchmarks/auto.py WHAT FOLDER [--held-out] [--only N ...] [--seed N] [--seconds S]
        python benchmarks/auto.py table FOLDER
 
 WHAT is what is run on every problem and kept in FOLDER, where it is not there yet:
@@ -15,6 +15,7 @@ the rounds to the goal beside those that this best run itself needed. The shortf
 far the mean psi of its last tenth of the rounds lies above the least such mean of the sixty, as a
 share of the fall. Rounds are counted, not seconds: a busy machine changes nothing.
 
+--seed: of minibatches and sampled clients, in all that is run; a folder for each seed.
 --seconds: begin nothing new after so many, so that long work can be done in pieces.
 """
 
@@ -39,6 +40,7 @@ FEW_STEPS = (1, 3, 10, 30)  # for the convolutional networks, whose steps take l
 GAMMAS = (1.0, 2.0, 5.0)  # gamma in units of eta_hat, kept below 1/rho
 CLOSE = 1e-4  # of the fall from the start, what counts as reached
 LATE = 0.9  # share of the rounds after which tune scores
+SEED = 0
 
 
 def options_of(case):
@@ -49,6 +51,7 @@ def options_of(case):
         "participation": case.participation,
         "weights": "uniform",
         "progress": False,
+        "seed": SEED,
     }
 
 
@@ -188,14 +191,17 @@ def table(folder):
 
 
 def main():
+    global SEED
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=(*RUNS, "table"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--held-out", action="store_true")
     parser.add_argument("--only", type=int, nargs="*")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=np.inf)
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
+    SEED = given.seed
     if given.what == "table":
         return table(given.folder)
     began = time.monotonic()

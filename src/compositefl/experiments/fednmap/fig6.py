@@ -19,7 +19,7 @@ from compositefl.problem import Problem
 from compositefl.regularizers import L1
 
 GAMMA = 2.5
-ROUNDS, TRIALS = 100, 3
+ROUNDS, TRIALS = 50, 3
 PANELS = ((20, 10), (20, 20), (50, 10))
 METHODS = ("FedNMap", "ZA1", "FedCanon")
 MEASURES = {"hoyer": "Hoyer sparsity", "loss": "training loss"}

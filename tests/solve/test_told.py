@@ -108,3 +108,31 @@ def test_unequal_clients_are_told_once():
     for weights in ("uniform", "size"):
         assert not cautions(other, ALGORITHM, Options(rounds=1, weights=weights))
     assert not cautions(lasso(clients=2, samples=(8, 15)), ALGORITHM, Options(rounds=1))
+
+
+def table_of(scales, rows=30):
+    """Two clients with columns of these scales, and a logistic regression of them."""
+    rng = np.random.default_rng(0)
+    made = [rng.normal(size=(rows, len(scales))) * scales for _ in range(2)]
+    clients = [cfl.data.Samples(x, (x[:, 0] > 0).astype(np.int32)) for x in made]
+    return cfl.models.logistic_regression(len(scales)).problem(clients)
+
+
+def test_features_of_very_different_scale_are_told_once():
+    raw = table_of([1.0, 1e-4, 0.0, 500.0])
+    options = Options(rounds=1, weights="uniform")
+    (said,) = cautions(raw, ALGORITHM, options)
+    assert "columns 1 and 3 of x" in said and "e+06" in said
+    assert not cautions(raw, ALGORITHM, options)
+
+
+@pytest.mark.parametrize("scales", [[1.0, 0.01, 5.0], [0.0, 3.0, 0.0]])
+def test_features_of_about_one_scale_are_not(scales):
+    assert not cautions(table_of(scales), ALGORITHM, Options(rounds=1, weights="uniform"))
+
+
+def test_a_method_with_hessians_does_not_mind_scales():
+    options = Options(rounds=1, weights="uniform", dtype="float64")
+    problem = table_of([1.0, 1e-4, 500.0])
+    said = [s for s in cautions(problem, cfl.ProxNewton(), options) if "scale" in s]
+    assert not said and [s for s in cautions(problem, ALGORITHM, options) if "scale" in s]

@@ -12,6 +12,7 @@ from compositefl.algorithms.base import Algorithm, wants_theory
 from compositefl.core.errors import ConvergenceWarning, require_integer
 from compositefl.core.vector import unwrap
 from compositefl.problem import DataIdentity, Problem
+from compositefl.problem.scales import feature_scales
 from compositefl.regularizers.base import Regularizer
 from compositefl.solve.defaults import default_algorithm
 from compositefl.solve.inputs import checked_problem, with_regularizer
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 UNEQUAL = 2.0  # sizes of clients that differ by more than this factor are worth a word
 _TOLD: WeakSet[DataIdentity] = WeakSet()  # data whose unequal clients were told of
+APART = 1e3  # scales of features that differ by more than this factor are worth a word
+_TOLD_OF_SCALES: WeakSet[DataIdentity] = WeakSet()
 
 CHOSEN = ("local_lr", "server_lr", "gamma", "eta")  # by a theorem, not by the user
 
@@ -179,6 +182,8 @@ def theory_steps(
 def cautions(problem: Problem, algorithm: Algorithm, options: Options) -> list[str]:
     """What this run, though allowed, will probably do: sentences for warnings before it starts."""
     notes = [*algorithm.cautions(options.dtype), *_about_weights(problem, options)]
+    if "hessian" not in algorithm.needs:
+        notes += _about_scales(problem)
     if options.dtype == "float64" and problem.short_start:
         notes.append(
             "params are float32 in a run with dtype='float64': the start has their 7 digits; make "
@@ -203,4 +208,18 @@ def _about_weights(problem: Problem, options: Options) -> list[str]:
         f"clients hold {small} to {large} samples and weights was not given: every client counts "
         "the same, as in the papers, so samples of small clients count more; weights='size' gives "
         "the solution of all samples in one place, weights='uniform' says that this is meant"
+    ]
+
+
+def _about_scales(problem: Problem) -> list[str]:
+    """What features of very different scale do to gradient steps; said once for the same data."""
+    found = None if problem.data in _TOLD_OF_SCALES else feature_scales(problem)
+    _TOLD_OF_SCALES.add(problem.data)
+    if found is None or found.ratio <= APART:
+        return []
+    return [
+        f"columns {found.small} and {found.large} of x differ in scale by a factor of "
+        f"{found.ratio:.0e}: one step size cannot serve both, and the model hardly moves in the "
+        "small ones; divide the columns by their scales, or take compositefl.linear_model, which "
+        "does so"
     ]

@@ -161,7 +161,8 @@ def draw_bars(
             values = table[table[bar] == name].set_index(group)[column].reindex(groups)
             at = np.arange(len(groups)) + (number - (len(bars) - 1) / 2) * width
             axis.bar(at, values, width, label=str(name), **bar_look(looks[str(name)]))
-        axis.set_xticks(range(len(groups)), [str(g) for g in groups], fontsize=8)
+        names = [f"{group} = {g}" if isinstance(g, int | np.integer) else str(g) for g in groups]
+        axis.set_xticks(range(len(groups)), names, fontsize=8)
         axis.set_title(title, fontsize=10)
         axis.grid(axis="y", alpha=0.25)
     if len(bars) > 1:

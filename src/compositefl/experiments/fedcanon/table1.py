@@ -181,6 +181,7 @@ EXPERIMENT = Experiment(
         "copy is NumPy's, from one array to another and back.",
         "The paper's unit is not in our copy, so ratios are compared. Two count as agreeing if "
         f"neither is more than {NEAR} times the other. Its ResNet-102 is taken as ResNet-101.",
+        "Black lines are the paper's values.",
     ),
     draw,
     judge,

@@ -217,6 +217,7 @@ EXPERIMENT = Experiment(
         "Median over 7 rounds of each method, the methods in turns; the paper has the time of "
         "a whole training. Two ratios count as agreeing if neither is more than "
         f"{NEAR} times the other.",
+        "Black lines are the paper's values.",
     ),
     draw,
     judge,

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -98,6 +99,10 @@ def test_it_is_what_minimize_returns(run, tmp_path):
     pd.testing.assert_frame_equal(
         history, result.history.drop(columns="seconds"), check_dtype=False, rtol=1e-6
     )
+    loaded = cfl.Result.load(tmp_path, like=result.params)
+    np.testing.assert_equal(loaded.params, jax.tree.map(np.asarray, result.params))
+    assert loaded.summary() == result.summary() and loaded.rounds == 4
+    assert loaded.config == json.loads(json.dumps(result.config)) and loaded.diverged == [0]
 
 
 def test_config_repeats_the_run(run, cli, tmp_path):
@@ -169,7 +174,14 @@ def test_divergence_keeps_what_there_is(cli, tmp_path):
     assert files(tmp_path / "out") == FILES
     assert np.isfinite(load_file(tmp_path / "out" / "model.safetensors")["dense0/kernel"]).all()
     config = json.loads((tmp_path / "out" / "config.json").read_text())
-    assert config["runs"]["prox-sgd"]["stopped"] == "diverged"
+    about = config["runs"]["prox-sgd"]
+    assert about["stopped"] == "diverged" and about["diverged"][0] > 0
+    assert cfl.Result.load(tmp_path / "out").summary() == about["summary"]
+    for later in ("diverged", "converged", "ended_badly"):  # folders of earlier versions lack them
+        del about[later]
+    (tmp_path / "out" / "config.json").write_text(json.dumps(config))
+    loaded = cfl.Result.load(tmp_path / "out")
+    assert loaded.stopped == "diverged" and loaded.rounds == about["rounds_run"]
 
 
 def test_checkpoint_and_resume(run, tmp_path):

@@ -253,12 +253,7 @@ def _write(folder: Path, plan: RunPlan, results: dict[str, Result], command: str
         (folder / model).write_bytes(save(named_arrays(result.params)))
         history = result.history
         parts.append(history if single else history.assign(algorithm=name))
-        about[name] = {
-            **result.config,
-            "rounds_run": result.rounds,
-            "stopped": result.stopped,
-            "summary": result.summary(),
-        }
+        about[name] = result.about()
     history = pd.concat(parts, ignore_index=True)
     if not single:
         history = history[["algorithm", *[c for c in history if c != "algorithm"]]]

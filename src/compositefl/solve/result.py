@@ -107,7 +107,11 @@ class Result:
         self.history.to_csv(folder / "history.csv", index=False)
         # Written as bytes: safetensors' own file writer makes a file that only its owner can read.
         (folder / "model.safetensors").write_bytes(safetensors(named_arrays(self.params)))
-        summary = {
+        (folder / "config.json").write_text(json.dumps(self.about(), indent=2) + "\n")
+
+    def about(self) -> dict[str, Any]:
+        """What was run and how it ended, as plain values: config.json."""
+        return {
             **self.config,
             "rounds_run": self.rounds,
             "stopped": self.stopped,
@@ -116,7 +120,6 @@ class Result:
             "ended_badly": self.ended_badly,
             "summary": self.summary(),
         }
-        (folder / "config.json").write_text(json.dumps(summary, indent=2) + "\n")
 
     def report(self, path: str | Path, title: str = "") -> None:
         """Write a page about the run into the HTML file `path`: curves, zeros, how it ended.
@@ -139,17 +142,19 @@ class Result:
 
     @classmethod
     def load(cls, path: str | Path, like: Params = None) -> "Result":
-        """What `save` wrote; server and clients, which are not saved, are None.
+        """What `save` or `compositefl run --out` wrote; server and clients, not saved, are None.
 
         like: a model of the same structure, such as the problem's params. Without it the model
         comes as nested dicts of arrays (of a list entry 0 is under "0"), or as one array.
         """
         folder = Path(path)
-        for name in ("history.csv", "model.safetensors", "config.json"):
+        for name in ("history.csv", "config.json", "model.safetensors"):
             if not (folder / name).is_file():
-                raise CompositeFLError(f"{folder} has no {name}: `Result.save` did not write it")
+                raise CompositeFLError(f"{folder} has no {name}: no folder of one run's result")
         arrays = read_safetensors((folder / "model.safetensors").read_bytes())
         config = json.loads((folder / "config.json").read_text())
+        if "runs" in config:  # the command line's, which has its options beside the run
+            (config,) = config["runs"].values()
         for said in ("converged", "ended_badly", "summary"):  # follows from the rest
             config.pop(said, None)
         return cls(

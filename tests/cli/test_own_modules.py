@@ -4,12 +4,14 @@ import re
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 from compositefl import Algorithm, Regularizer
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.resolve import require_kind, resolve
-from compositefl.models import Model
+from compositefl.data import load
+from compositefl.models import Model, build
 from compositefl.regularizers import L1, parse
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding-an-algorithm.md"
@@ -107,6 +109,17 @@ def test_own_data_and_model(data, here, cli):
     answer = cli(*PGD, *words, *spread, "--model-option", "width=5")
     assert answer.code == 0, answer.err
     assert ("accuracy" in answer.out) == (data in ("dataset", "with_test"))
+
+
+def test_own_data_and_model_in_python(here, monkeypatch):
+    monkeypatch.syspath_prepend(str(here))
+    assert load("ownmodule:dataset").name == "mine"
+    with pytest.raises(CompositeFLError, match="must return Dataset, it returned int"):
+        load("ownmodule:no_data")
+    model = build("ownmodule:net", input_shape=(3,), classes=2, width=5)
+    assert model.init(jax.random.key(0))["dense0"]["kernel"].shape == (3, 5)
+    with pytest.raises(CompositeFLError, match="must have the form package"):
+        build("ownmodule:", input_shape=(3,), classes=2)
 
 
 def test_own_regularizer(here, cli):

@@ -1,18 +1,15 @@
 """The problem of a command line: data, model and regulariser."""
 
-import inspect
-import math
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from compositefl import models
-from compositefl.cli.methods import convert, own, split_pair, with_current_folder
+from compositefl.cli.methods import convert, split_pair, with_current_folder
 from compositefl.cli.settings import Settings
 from compositefl.cli.sources import ANY, Source, load_source
 from compositefl.cli.wording import about
 from compositefl.core.errors import CompositeFLError, unknown_name
-from compositefl.core.resolve import require_kind
 from compositefl.core.trees import named_leaves
 from compositefl.problem import Problem
 from compositefl.regularizers import REGULARIZERS, Regularizer, Zero, parse
@@ -56,27 +53,15 @@ def _build_model(settings: Settings, options: dict[str, Any], source: Source) ->
     given += [f"--model-option {pair}" for pair in settings.model_option or []]
     with about("--model", " ".join([settings.model, *given])):
         if ":" in settings.model:
-            return _own_model(settings.model, shape, source.classes, options)
+            with_current_folder()
+            return models.build(
+                settings.model, input_shape=shape, classes=source.classes, **options
+            )
         if source.classes is None and settings.model not in models.REGRESSION:
             raise CompositeFLError("it needs class labels, and the data has numbers to predict")
         return models.build(
             settings.model, input_shape=shape, classes=source.classes or 2, **options
         )
-
-
-def _own_model(
-    reference: str, shape: tuple[int, ...], classes: int | None, options: dict[str, Any]
-) -> models.Model:
-    """What a function of the user's returns: it is told what it asks for of the data."""
-    make = own(reference, models.Model, factory=True)
-    of_data = {"input_shape": shape, "features": math.prod(shape), "classes": classes}
-    takes = inspect.signature(make).parameters
-    values = {name: value for name, value in of_data.items() if name in takes} | options
-    try:
-        inspect.signature(make).bind(**values)
-    except TypeError as error:
-        raise CompositeFLError(f"{error}; it takes {', '.join(takes) or 'nothing'}") from error
-    return require_kind(reference, make(**values), models.Model)
 
 
 def _widths(text: str) -> tuple[int, ...]:

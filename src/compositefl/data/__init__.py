@@ -5,6 +5,7 @@ import os
 from typing import Any
 
 from compositefl.core.errors import CompositeFLError, unknown_name
+from compositefl.core.resolve import require_kind, resolve
 from compositefl.data import a9a, cifar10, digits, idx, synthetic
 from compositefl.data.samples import Dataset, Samples, sample_count, take
 
@@ -23,10 +24,15 @@ DATASETS = {
 def load(name: str, folder: str | os.PathLike[str] | None = None, **options: Any) -> Dataset:
     """Load a dataset by its name in `DATASETS`; x is float32, y int32.
 
+    Or by "module:function": what the function returns, called with the options.
+
     Files are looked for in `folder`, in $COMPOSITEFL_DATA and in the user's cache, directly or in a
     sub-folder named as the dataset, and downloaded into the cache otherwise. Their hashes are
     checked in every case. `options` are those of `data.synthetic.generate`.
     """
+    if ":" in name:
+        given = options if folder is None else {"folder": folder, **options}
+        return require_kind(name, resolve(name)(**given), Dataset)  # type: ignore[no-any-return]
     if name not in DATASETS:
         raise unknown_name("dataset", name, DATASETS)
     known = inspect.signature(synthetic.generate).parameters if name == "synthetic" else ()

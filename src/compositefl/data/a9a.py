@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from compositefl.data.files import File, read, resolve
+from compositefl.data.files import File, find_files, read
 from compositefl.data.samples import Dataset, Samples
 
 FEATURES = 123
@@ -21,7 +21,7 @@ def load(folder: Any = None) -> Dataset:
     files = [File((f"{name}.gz", name), name, sha256) for name, _, sha256 in FILES]
     train, test = (
         _parse(read(path, size, sha256))
-        for path, (_, size, sha256) in zip(resolve("a9a", files, folder), FILES, strict=True)
+        for path, (_, size, sha256) in zip(find_files("a9a", files, folder), FILES, strict=True)
     )
     return Dataset("a9a", train, test, 2)
 

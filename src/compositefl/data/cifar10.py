@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from compositefl.core.errors import CompositeFLError
-from compositefl.data.files import File, check_digest, check_file, damaged, resolve
+from compositefl.data.files import File, check_digest, check_file, damaged, find_files
 from compositefl.data.samples import Dataset, Samples
 
 NPZ_SHA256 = "cc0ef8cb4da600964ba9b03975f8db83e7394348c1024e8d243a6f53b21331f7"
@@ -37,7 +37,7 @@ _FILE = File(
 
 def load(folder: Any = None) -> Dataset:
     """Images of shape (N, 32, 32, 3), red, green, blue, with values in [0, 1]."""
-    (path,) = resolve("cifar10", [_FILE], folder)
+    (path,) = find_files("cifar10", [_FILE], folder)
     train, test = _from_npz(path) if path.suffix == ".npz" else _from_tar(path)
     return Dataset("cifar10", train, test, 10)
 

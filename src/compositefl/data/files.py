@@ -46,7 +46,7 @@ class File:
     sha256: str
 
 
-def resolve(dataset: str, files: Sequence[File], folder: Any = None) -> list[Path]:
+def find_files(dataset: str, files: Sequence[File], folder: Any = None) -> list[Path]:
     """The path of every file, downloading those that are in none of the folders."""
     folders = _folders(folder)
     paths = {file: _find(dataset, file, folders) for file in files}

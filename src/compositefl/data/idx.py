@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from compositefl.data.files import File, read, resolve
+from compositefl.data.files import File, find_files, read
 from compositefl.data.samples import Dataset, Samples
 
 _COUNTS = {"train": 60000, "t10k": 10000}
@@ -59,7 +59,7 @@ def load(name: str, folder: Any = None) -> Dataset:
     ]
     arrays = []
     for part, path, (_, content) in zip(
-        _PARTS, resolve(name, files, folder), HASHES[name], strict=True
+        _PARTS, find_files(name, files, folder), HASHES[name], strict=True
     ):
         count = _COUNTS[part.split("-")[0]]
         header, shape = (16, (28, 28, 1)) if "images" in part else (8, ())

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from compositefl.core.errors import CompositeFLError, require_integer, unknown_name
+from compositefl.core.resolve import require_kind, resolve
 from compositefl.models.base import (
     Model,
     cross_entropy,
@@ -196,6 +197,21 @@ MODELS = {name: text for name, (_, text) in _BUILDERS.items()}
 REGRESSION = frozenset({"linear"})  # models of numbers; all others take classes
 
 
+def _own(
+    reference: str, shape: tuple[int, ...], classes: int | None, options: dict[str, Any]
+) -> Model:
+    """What a function of the user's returns: it is told what it asks for of the data."""
+    make = resolve(reference, Model, factory=True)
+    of_data = {"input_shape": shape, "features": math.prod(shape), "classes": classes}
+    takes = inspect.signature(make).parameters
+    values = {name: value for name, value in of_data.items() if name in takes} | options
+    try:
+        inspect.signature(make).bind(**values)
+    except TypeError as error:
+        raise CompositeFLError(f"{error}; it takes {', '.join(takes) or 'nothing'}") from error
+    return require_kind(reference, make(**values), Model)  # type: ignore[no-any-return]
+
+
 def model_options(name: str) -> dict[str, Any]:
     """The options of a model of `MODELS` with their defaults."""
     if name not in MODELS:
@@ -204,11 +220,15 @@ def model_options(name: str) -> dict[str, Any]:
     return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
-def build(name: str, *, input_shape: Sequence[int], classes: int, **options: Any) -> Model:
+def build(name: str, *, input_shape: Sequence[int], classes: int | None, **options: Any) -> Model:
     """A model of `MODELS` for samples of `input_shape`, with `model_options(name)`.
 
     By default mlp has 32 sigmoid units. An option that is None is left at its default.
+    Or "module:name": what the function or class makes of the options and of those of input_shape,
+    features (their number) and classes that it takes.
     """
+    if ":" in name:
+        return _own(name, tuple(input_shape), classes, options)
     known = model_options(name)
     for option in options:
         if option not in known and options[option] is not None:

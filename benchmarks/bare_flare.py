@@ -87,7 +87,7 @@ class BareServer(flare.Server):
             "bare": float(np.median(bare[1:])),
             "library": float(np.median(np.diff(times[1:]))),
             "local": float(np.median(np.max(local, axis=0))),
-            "counted": [coordinator.exchange.bytes_sent, coordinator.exchange.bytes_received],
+            "counted": [coordinator.calls.bytes_sent, coordinator.calls.bytes_received],
             "wire": [sent, received],
         }
         self.leave(outcome)

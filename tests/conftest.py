@@ -24,7 +24,7 @@ else:
     # run slower. What users get, with all optimisations, runs in test_the_documented_command.
     os.environ["XLA_FLAGS"] += QUICK_TO_COMPILE
     jax.config.update("jax_traceback_in_locations_limit", 0)  # a tenth of the time to trace
-    # What is compiled twice, in both processes of the tests or in one, is compiled once.
+    # What is compiled twice, in several processes of the tests or in one, is compiled once.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 

@@ -196,7 +196,7 @@ class Algorithm:
         "full_loss", "full_gradient", "hessian", the mean of the client's loss over all its samples
         at `anchor(message)`, its gradient, and its Hessian as a matrix in the flat order of the
         parameters (`ravel_pytree`);
-        "mean_full_gradient", the mean of those over the round's clients (one more exchange).
+        "mean_full_gradient", the mean of those over the round's clients (one more round trip).
         """
         raise NotImplementedError
 

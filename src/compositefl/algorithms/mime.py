@@ -40,7 +40,7 @@ class Upload(NamedTuple):
 class Mime(SmoothAlgorithm):
     """Q steps of a base optimiser on the clients, with statistics s that only the server moves.
 
-        c = mean of the full gradients of the round's clients at x (an exchange of its own)
+        c = mean of the full gradients of the round's clients at x (a round trip of its own)
         x_i <- x_i - eta_a U(g_i(x_i) - g_i(x) + c, s)     (both gradients on one minibatch)
         x <- x + eta_s mean(x_i - x);  s <- V(c, s)
 
@@ -111,7 +111,7 @@ class Mime(SmoothAlgorithm):
         return server.x
 
     def upload_bytes(self, upload: Upload) -> int:
-        return tree_bytes(upload.dx)  # the server has c since the first exchange
+        return tree_bytes(upload.dx)  # the server has c since the first round trip
 
 
 @component

@@ -10,15 +10,12 @@ from jax.flatten_util import ravel_pytree
 from compositefl.algorithms.base import Algorithm
 from compositefl.algorithms.quadratic_model import minimize_model, positive_definite
 from compositefl.core.component import component
+from compositefl.core.damping import ACCEPTED, FACTOR, FIRST, GOOD, POOR
 from compositefl.core.errors import require_nonnegative
 from compositefl.core.symmetric import from_triangle, to_triangle, triangle_size
 from compositefl.core.types import ClientState, Number
 from compositefl.core.vector import Vector
 
-ACCEPTED = 1e-4  # share of the promised decrease that a trial point must keep
-GOOD, POOR = 0.75, 0.25  # shares that lower and raise the damping
-FACTOR = 10.0  # of the damping, up and down
-FIRST = 1e-2  # the damping after the first rejection
 NOISE = 10.0  # rounding errors of a loss, in units of eps
 
 
@@ -57,12 +54,12 @@ class ProxNewton(Algorithm):
     not be convex: negative eigenvalues of H then count with their absolute values.
 
     The first round measures the start, so K rounds make at most K - 1 steps. For GLMs a handful
-    of rounds gives what first-order methods need thousands for, at p (p + 1)/2 numbers an upload.
+    of rounds gives what first-order methods need thousands for, at p (p + 1)/2 numbers per upload.
     Losses of two rounds are compared: float64 is advised, in float32 progress ends at about
     1e-6 of psi. Server state and uploads grow as p^2, hence the limit on p (`engine.hessian`).
 
     Lee, Sun and Saunders (2014) analyse the step; the damping instead of a line search keeps one
-    exchange a round. Sending Hessians is the start of FedNL (Safaryan et al. 2022), which
+    round trip per round. Sending Hessians is the start of FedNL (Safaryan et al. 2022), which
     compresses their changes and has no phi. Zeng, Ouyang and Milzarek (2026) globalise a
     semismooth Newton method on the normal map, the map that FedNMap steps along, for one machine.
     """

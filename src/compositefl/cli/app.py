@@ -10,6 +10,7 @@ import typer
 
 from compositefl.cli import fit_options
 from compositefl.cli.deploy import register
+from compositefl.cli.fit_options import Overwrite
 from compositefl.cli.help import HelpByPanel, QuickGroup
 from compositefl.cli.settings import Settings, seed_number, whole, with_settings
 from compositefl.cli.wording import as_options, say
@@ -32,10 +33,6 @@ app = typer.Typer(
 Out = Annotated[
     Path | None,
     typer.Option(help="Folder for history, model, config and plot.", show_default=False),
-]
-Overwrite = Annotated[
-    bool,
-    typer.Option("--overwrite", help="Write into a folder that holds files."),
 ]
 Live = Annotated[
     bool, typer.Option("--live", help="Serve a page with the curves on this machine meanwhile.")

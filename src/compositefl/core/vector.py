@@ -66,9 +66,15 @@ class Vector:
         return cls(*children)
 
 
+def dot(a: Vector, b: Vector) -> jax.Array:
+    """The sum of the products of all entries."""
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return jnp.sum(jnp.stack([jnp.vdot(*pair) for pair in pairs]))
+
+
 def squared_norm(x: Vector) -> jax.Array:
     """||x||^2."""
-    return jnp.sum(jnp.stack([jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(x)]))
+    return dot(x, x)
 
 
 def unwrap(state: Any) -> Any:

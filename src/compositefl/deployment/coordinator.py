@@ -344,20 +344,13 @@ class Coordinator(RunServer):
         return {"federation": self.federation.hash, "run": self.name}
 
 
-def coordinator_of(
-    federation: Federation,
-    transport: Transport,
-    folder: Path,
-    run: str,
-    report: Report = lambda _: None,
-    patience: float = 0.0,
-) -> "Coordinator | GLMCoordinator":
-    """The server that a federation needs."""
+def coordinator_class(federation: Federation) -> "type[Coordinator] | type[GLMCoordinator]":
+    """The kind of server that a federation needs."""
     if federation.glm is None:
-        return Coordinator(federation, transport, folder, run, report, patience)
+        return Coordinator
     from compositefl.deployment.glm_server import GLMCoordinator  # loads what others do not need
 
-    return GLMCoordinator(federation, transport, folder, run, report, patience)
+    return GLMCoordinator
 
 
 def write_progress(path: Path) -> Report:

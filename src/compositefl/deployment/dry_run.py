@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from compositefl.deployment.coordinator import Coordinator, coordinator_of
+from compositefl.deployment.coordinator import Coordinator, coordinator_class
 from compositefl.deployment.federation import Federation
 from compositefl.deployment.messages import Message, decode
 from compositefl.deployment.site import Site
@@ -49,7 +49,8 @@ def dry_run(site: Site, federation: Federation) -> DryRun:
 
         transport = InProcess({site.name: handle})
         run = "check-w0" if federation.path else "check"  # a path has a run for each weight
-        server = coordinator_of(federation, transport, Path(folder) / "server", run)
+        kind = coordinator_class(federation)
+        server = kind(federation, transport, Path(folder) / "server", run)
         server.calls.join(0, [site.name])
         if server.roster.joined([site.name]):
             hello = found.answers["hello"][0].values

@@ -22,7 +22,7 @@ from nvflare.fuel.f3.mpm import MainProcessMonitor
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.files import PRIVATE, make_private, private_folder, privately
-from compositefl.deployment.coordinator import coordinator_of, write_progress
+from compositefl.deployment.coordinator import coordinator_class, write_progress
 from compositefl.deployment.federation import Federation
 from compositefl.deployment.flare_kits import forget, write_log_config
 from compositefl.deployment.flare_nodes import (
@@ -155,7 +155,8 @@ class Server:
                 there(stamped)
                 health(stamped)
 
-            server = coordinator_of(federation, Calls(), folder, run, report, ORPHAN)
+            kind = coordinator_class(federation)
+            server = kind(federation, Calls(), folder, run, report, ORPHAN)
             server.run().save(outcome)
         except CompositeFLError as error:
             there({"event": "refused", "reason": str(error)})

@@ -113,11 +113,11 @@ class Session(SiteSession):
         return self.reply(t, self.call("curvature", t, message), about, {})
 
     def open(self, message: Message) -> bytes:
-        """The full gradient at the round's anchor: an exchange that few methods need."""
+        """The full gradient at the round's anchor: a round trip that few methods need."""
         t = self.round_of(message)
         self._take_numbers(message)
         if "mean_full_gradient" not in self.plan.algorithm.needs:
-            raise CompositeFLError("this method has no opening exchange")
+            raise CompositeFLError("this method has no opening round trip")
         content = unpack("message", message.arrays, self.plan.shapes.message, finite=True)
         with self.ledger.locked():
             number = self.ledger.check("openings")

@@ -129,7 +129,7 @@ def round_cost(algorithm: Algorithm, x0: Any) -> RoundCost:
 
     start = jax.eval_shape(lambda: Vector(x0))
     message, upload = jax.eval_shape(trace, start)
-    # The mean of the full gradients takes an exchange of its own before the local steps.
+    # The mean of the full gradients takes a round trip of its own before the local steps.
     opening = tree_bytes(start) if "mean_full_gradient" in algorithm.needs else 0
     return RoundCost(
         bytes_down=tree_bytes(message) + opening,

@@ -31,11 +31,15 @@ class ClientInfo(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """The keys of one client in one round."""
+    """The keys of one client in one round, or of the round, before the client is folded in."""
 
     minibatch: jax.Array
     shared: jax.Array  # the same for all clients
     own: jax.Array
+
+    def of(self, client: Number) -> "Keys":
+        """The keys of a client, from those of the round."""
+        return self._replace(own=jax.random.fold_in(self.own, client))
 
     def extras(self, algorithm: Algorithm, mean: Any) -> dict[str, Any]:
         """What `algorithm.begin` asks for, but what the client's own samples answer."""
@@ -43,13 +47,14 @@ class Keys(NamedTuple):
         return {name: there[name] for name in algorithm.needs if name in there}
 
 
+def round_keys(key: jax.Array, t: Number) -> Keys:
+    """The keys of round t of the trial that `key` belongs to."""
+    return Keys(*(round_key(key, s, t) for s in (Stream.MINIBATCH, Stream.SHARED, Stream.CLIENT)))
+
+
 def client_keys(key: jax.Array, t: Number, client: Number) -> Keys:
     """The keys of a client in round t of the trial that `key` belongs to."""
-    return Keys(
-        round_key(key, Stream.MINIBATCH, t),
-        round_key(key, Stream.SHARED, t),
-        jax.random.fold_in(round_key(key, Stream.CLIENT, t), client),
-    )
+    return round_keys(key, t).of(client)
 
 
 def weighted_loss(loss: Loss, params: Params, batch: Batch, weight: Array) -> Any:

@@ -14,7 +14,7 @@ from compositefl.problem import Problem
 from compositefl.regularizers.base import Regularizer
 
 
-class Setting(Protocol):
+class ProblemSetting(Protocol):
     """A problem of an experiment; equal settings are the same problem."""
 
     def __call__(self) -> Problem:
@@ -31,7 +31,7 @@ class PlannedRun:
     """Calls of `minimize`, one per trial, and the columns that name them in the table."""
 
     labels: dict[str, Any]  # e.g. {"method": "FedNMap", "n": 20, "Q": 10}
-    problem: Setting  # called once for equal ones in a row
+    problem: ProblemSetting  # called once for equal ones in a row
     regularizer: Regularizer
     algorithm: Algorithm
     options: dict[str, Any]  # of `minimize`: rounds, batch_size, eval_every, ...

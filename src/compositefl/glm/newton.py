@@ -10,13 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compositefl.core.damping import ACCEPTED, FACTOR, FIRST, GOOD, POOR
 from compositefl.glm.penalty import Penalty
 
 Array = np.ndarray
-ACCEPTED = 1e-4  # share of the promised decrease that a trial point must keep
-GOOD, POOR = 0.75, 0.25  # shares that lower and raise the damping
-FACTOR = 10.0
-FIRST = 1e-2  # the damping after the first rejection
 SMALLEST = 1e-10  # damping that is always there: with few samples a Hessian is singular
 FEW = 200  # entries at zero whose second derivatives are asked for at once; then twice the others
 NOISE = 1e-14  # rounding of a loss, relative

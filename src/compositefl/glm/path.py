@@ -1,7 +1,7 @@
 """The server of a fit: it walks all problems of a path down the alphas, a round at a time.
 
 The fit to all samples and those without one fold each go side by side, each at its own pace: one
-message a round carries their trial points, one answer their sums.
+message per round carries their trial points, one answer their sums.
 """
 
 import warnings
@@ -114,7 +114,7 @@ class Server:
             self._tell()
 
     def _round(self, active: list[Walk]) -> None:
-        """One exchange with the sites: the trial points of these problems down, their sums up."""
+        """One round trip to the sites: the trial points of these problems down, their sums up."""
         for walk in active:
             walk.newton.propose()
             walk.rounds += 1

@@ -1,10 +1,18 @@
 """A federated problem: the clients' data, a loss and a start. It knows neither phi nor rounds."""
 
-from compositefl.problem.clients import OnDemand, RowClients, Stacked, checked_clients, pieces
+from compositefl.problem.clients import (
+    ByNumber,
+    OnDemand,
+    RowClients,
+    Stacked,
+    checked_clients,
+    pieces,
+)
 from compositefl.problem.federated import DataIdentity, Problem
 from compositefl.problem.losses import Coupled, External
 
 __all__ = [
+    "ByNumber",
     "Coupled",
     "DataIdentity",
     "External",

@@ -37,7 +37,25 @@ def place(index: Any, count: int) -> int:
     return int(index) % count
 
 
-class Stacked(Sequence[Batch]):
+class ByNumber(Sequence[Batch]):
+    """Clients of known sizes, whose batches `batch` gives one at a time."""
+
+    sizes: np.ndarray
+
+    def batch(self, number: int) -> Batch:
+        """The samples of one client."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, client: Any) -> Any:
+        if isinstance(client, slice):
+            return [self[i] for i in range(*client.indices(len(self)))]
+        return self.batch(place(client, len(self)))
+
+
+class Stacked(ByNumber):
     """Clients as one batch: client i holds rows offsets[i] to offsets[i + 1] - 1 of `data`.
 
     data: a pytree of arrays with the samples as leading axis. offsets: one more than clients,
@@ -59,13 +77,8 @@ class Stacked(Sequence[Batch]):
             )
         self.sizes = np.diff(self.offsets)
 
-    def __len__(self) -> int:
-        return len(self.sizes)
-
-    def __getitem__(self, client: Any) -> Any:
-        if isinstance(client, slice):
-            return [self[i] for i in range(*client.indices(len(self)))]
-        number = place(client, len(self))
+    def batch(self, number: int) -> Batch:
+        """Rows of the one batch."""
         start, stop = self.offsets[number], self.offsets[number + 1]
         return jax.tree.map(lambda a: a[start:stop], self.data)
 
@@ -93,7 +106,7 @@ class Stacked(Sequence[Batch]):
         )
 
 
-class OnDemand(Sequence[Batch]):
+class OnDemand(ByNumber):
     """Clients whose samples are read or made when they are wanted: `client(i)` is client i's batch.
 
     client: a function of the client's number that gives the same batch whenever it is asked. A
@@ -118,13 +131,8 @@ class OnDemand(Sequence[Batch]):
         # What all batches must look like: an array without samples for each of theirs.
         self.like = jax.tree.map(lambda a: np.asarray(a)[:0], as_arrays(client(0), "client 0"))
 
-    def __len__(self) -> int:
-        return len(self.sizes)
-
-    def __getitem__(self, client: Any) -> Any:
-        if isinstance(client, slice):
-            return [self[i] for i in range(*client.indices(len(self)))]
-        number = place(client, len(self))
+    def batch(self, number: int) -> Batch:
+        """What the function gives, checked."""
         who = f"client {number}"
         batch = jax.tree.map(np.asarray, as_arrays(self.client(number), who))
         size = _check_client(number, batch, self.like)

@@ -35,7 +35,7 @@ from compositefl.engine.eager import (
 from compositefl.engine.samples import gather
 from compositefl.engine.sampling import Stream, participants, round_key, trial_key
 from compositefl.engine.stationarity import prox_point, stationarity
-from compositefl.problem import OnDemand, Problem
+from compositefl.problem import ByNumber, OnDemand, Problem
 from compositefl.simulation.participation import draw_faults
 from compositefl.simulation.program import RELIABLE, ClientSampling, Conditions, RunState, Work
 from compositefl.simulation.rounds import initial_state, is_finite
@@ -49,20 +49,15 @@ def same_steps(algorithm: Algorithm, steps: list[int]) -> bool:
     return algorithm.takes_steps and not algorithm.stops_early and len(set(steps)) == 1
 
 
-class Samples(Sequence[Any]):
+class TypedClients(ByNumber):
     """The samples of each client, in the types of a run, when they are asked for."""
 
     def __init__(self, problem: Problem, dtype: DType):
-        self.problem, self.dtype = problem, dtype
+        self.problem, self.dtype, self.sizes = problem, dtype, problem.sizes
 
-    def __len__(self) -> int:
-        return len(self.problem.sizes)
-
-    def __getitem__(self, client: Any) -> Any:
-        if isinstance(client, slice):
-            return [self[i] for i in range(*client.indices(len(self)))]
-        size = int(self.problem.sizes[client])  # an IndexError ends a loop over them
-        return gather(self.problem, [client], size, self.dtype)
+    def batch(self, number: int) -> Any:
+        """The samples of one client."""
+        return gather(self.problem, [number], int(self.sizes[number]), self.dtype)
 
 
 class LoopSimulation(SelfContained):
@@ -182,7 +177,7 @@ class LoopSimulation(SelfContained):
             for i in here
         }
         opening = WeightedMean()
-        if "mean_full_gradient" in algorithm.needs:  # an exchange of its own before the local steps
+        if "mean_full_gradient" in algorithm.needs:  # a round trip before the local steps
             point = anchor(algorithm, message)
             for i in here:
                 opening.add(weight[i], oracles[i].full(point)[1])
@@ -302,7 +297,7 @@ class LoopSimulation(SelfContained):
         return value, Vector(gradient)
 
     def _samples(self, problem: Problem) -> Sequence[Any]:
-        samples = Samples(problem, self.dtype)
+        samples = TypedClients(problem, self.dtype)
         return samples if isinstance(problem.clients, OnDemand) else list(samples)
 
     def _owned(self, a: Any) -> np.ndarray:

@@ -15,8 +15,8 @@ from jax.sharding import PartitionSpec as P
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.types import Array, ClientState, Number, PyTree, ServerState
 from compositefl.core.vector import Vector
-from compositefl.engine.client import ClientInfo, Oracle, client_round
-from compositefl.engine.sampling import Stream, round_key, trial_key
+from compositefl.engine.client import ClientInfo, Oracle, client_round, round_keys
+from compositefl.engine.sampling import trial_key
 from compositefl.simulation import device_sum
 from compositefl.simulation.participation import (
     Participants,
@@ -65,7 +65,8 @@ def one_round(
     clients.
     """
     message = algorithm.broadcast(server)
-    steps = algorithm.draw_steps(round_key(key, Stream.SHARED, t))
+    keys = round_keys(key, t)
+    steps = algorithm.draw_steps(keys.shared)
     info, present, drawn = draw_participants(program, conditions, key, t, placed, steps)
     states = clients if drawn is None else fetch(program, clients, drawn, rank)
     oracle = partial(
@@ -75,27 +76,22 @@ def one_round(
         program.largest,
         program.equal,
         placed.samples,
-        round_key(key, Stream.MINIBATCH, t),
+        keys.minibatch,
     )
-    client_key = round_key(key, Stream.CLIENT, t)
-    extras: dict[str, Any] = {}
-    if "shared_key" in algorithm.needs:
-        extras["shared_key"] = round_key(key, Stream.SHARED, t)
+    gradient: Any = None
 
-    if "mean_full_gradient" in algorithm.needs:  # an exchange of its own before the local steps
+    if "mean_full_gradient" in algorithm.needs:  # a round trip before the local steps
 
         def open_round(state: ClientState, info: ClientInfo, _: Any) -> Any:
             return oracle(info).full(algorithm.anchor(message))[1], state, 0
 
         everyone = present._replace(arrived=None)
         opening, _, _ = visit(program, open_round, states, info, everyone)
-        extras["mean_full_gradient"], *_ = mean_over_clients(opening, info, everyone, rank)
+        gradient, *_ = mean_over_devices(opening, info, everyone, rank)
 
     def work(state: ClientState, info: ClientInfo, steps: Number) -> Any:
-        own = dict(extras)
-        if "key" in algorithm.needs:
-            own["key"] = jax.random.fold_in(client_key, info.id)
-        return client_round(algorithm, oracle(info), steps, message, state, own)
+        extras = keys.of(info.id).extras(algorithm, gradient)
+        return client_round(algorithm, oracle(info), steps, message, state, extras)
 
     total, states, taken = visit(program, work, states, info, present)
     accepted = (
@@ -105,11 +101,11 @@ def one_round(
     )
     if drawn is None:
         clients = states
-        mean, weight, _ = mean_over_clients(total, info, accepted, rank)
+        mean, weight, _ = mean_over_devices(total, info, accepted, rank)
     else:
         if program.mesh.size > 1:
             states = on_all_devices(program, states)
-        mean, weight, states = mean_over_clients(total, info, accepted, rank, states)
+        mean, weight, states = mean_over_devices(total, info, accepted, rank, states)
         clients = keep(program, clients, drawn, states)
     new = algorithm.update(server, mean, weight / everything)
     if conditions.dropout is not None:  # every upload may be lost: then nothing happens
@@ -117,13 +113,13 @@ def one_round(
     return new, clients, Work(jnp.sum(present.times > 0, dtype=jnp.int32), taken)
 
 
-def mean_over_clients(
+def mean_over_devices(
     total: Any, info: ClientInfo, present: Participants, rank: Any, states: Any = ()
 ) -> tuple[Any, jax.Array, Any]:
     """The weighted mean over the clients of all devices, from this device's weighted sum.
 
     Also the weight of the present clients, and the sum of `states`. All numbers go in one array,
-    because the devices wait for each other once an array.
+    because the devices wait for each other once per array.
     """
     weight = info.weight if present.row is None else info.weight.at[present.row].get(mode="clip")
     weight = jnp.sum(weight * present.times.astype(weight.dtype))
@@ -274,7 +270,7 @@ def _run_on_mesh(
 _compile = partial(jax.jit, _run_on_mesh, static_argnames="program", donate_argnames="state")
 _on_one_device = _compile()
 # Where every core is a device with clients of its own, kernels split over the cores as well get in
-# each other's way: a tenth of a round of a small problem.
+# each other's way (docs/decisions.md).
 _on_several = _compile(compiler_options={"xla_disable_hlo_passes": "cpu-parallel-task-assigner"})
 
 

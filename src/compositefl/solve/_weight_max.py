@@ -163,6 +163,7 @@ def _below_model(new: float, old: float, gradient: Vector, change: Vector, step:
 
 
 def _dot(a: Vector, b: Vector) -> float:
+    """As `core.vector.dot`, in NumPy."""
     products = a.map(lambda p, q: np.sum(p * q), b)
     return float(sum(jax.tree.leaves(products)))
 

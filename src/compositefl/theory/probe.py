@@ -15,7 +15,7 @@ from jax import lax
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.types import Batch, Number
-from compositefl.core.vector import Vector, squared_norm
+from compositefl.core.vector import Vector, dot, squared_norm
 from compositefl.engine.client import weighted_loss
 from compositefl.engine.samples import gather
 from compositefl.problem import Problem
@@ -183,7 +183,7 @@ def _curvature(
             norm = jnp.sqrt(squared_norm(v))
             v = v / jnp.where(norm > 0, norm, 1.0)  # a zero Hessian ends in zeros
             image = Vector(_sum_chunks(partial(part, v), samples, cut, *client))
-            along = _dot(v, image)
+            along = dot(v, image)
             return image, jnp.sqrt(squared_norm(image)), jnp.sqrt(squared_norm(image - along * v))
 
         nothing = jnp.zeros((), jnp.result_type(*jax.tree.leaves(x)))
@@ -191,11 +191,6 @@ def _curvature(
         return length, rest
 
     return lax.map(one, clients, batch_size=cut.block)
-
-
-def _dot(a: Vector, b: Vector) -> jax.Array:
-    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-    return jnp.sum(jnp.stack([jnp.vdot(*pair) for pair in pairs]))
 
 
 @partial(jax.jit, static_argnames=("loss", "cut"))

@@ -16,7 +16,7 @@ REPOSITORY = HERE.parents[2]
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "network: real processes on the loopback interface")
-    config.addinivalue_line("markers", "full: only in make test-network")
+    config.addinivalue_line("markers", "full: only in make test-network and make test-full")
 
 
 def pytest_collection_modifyitems(items):
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items):
             continue
         item.add_marker(pytest.mark.network)
         if "full" in item.keywords and not everything:
-            item.add_marker(pytest.mark.skip(reason="only in make test-network"))
+            item.add_marker(pytest.mark.skip(reason="only in make test-network and make test-full"))
 
 
 class Net:

@@ -175,8 +175,8 @@ def test_noise_leaves_server_and_sites_in_agreement(tmp_path):
 @pytest.mark.parametrize(
     ("algorithm", "entries", "message"),
     [
-        ("scaffold", {"eval_every": 0}, "does not bear noise"),  # a state at its sites
-        ("mime", {"eval_every": 0}, "does not bear noise"),  # sends a full gradient too
+        ("scaffold", {"eval_every": 0}, "does not allow noise"),  # a state at its sites
+        ("mime", {"eval_every": 0}, "does not allow noise"),  # sends a full gradient too
         ("fedda", {}, "needs eval_every = 0"),
     ],
 )

@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 import compositefl as cfl
+from compositefl.deployment import Federation
+from compositefl.regularizers import parse
+from tests.deployment.deployment_cases import OWN, text
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding-a-regularizer.md"
 
@@ -45,3 +48,13 @@ def test_it_runs_in_sweeps_and_in_by_name(example, network_problem):
     np.testing.assert_allclose(huber(np.array([1.0, 0.0])).prox(z, 0.5), [1.5, -2.0])
     with pytest.raises(cfl.CompositeFLError, match="weight=-1 must be a finite number >= 0"):
         huber(-1)
+
+
+def test_it_goes_by_its_name(example):
+    given = "huber:Huber:0.1,0.5"
+    phi = parse(given)
+    assert isinstance(phi, example["huber"].Huber) and (phi.weight, phi.delta) == (0.1, 0.5)
+    federation = Federation.parse(text(regularizer=given))
+    assert federation.trusting([OWN, "huber"]).check().make_regularizer() == phi
+    with pytest.raises(cfl.CompositeFLError, match="the module huber is not accepted here"):
+        federation.trusting([OWN]).check()

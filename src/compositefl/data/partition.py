@@ -204,7 +204,7 @@ def synthetic(
 
 
 def from_indices(data: Any, indices: Iterable[Any], *, labels: Any = None) -> Partition:
-    """Your own assignment: a list of row numbers a client. Samples may be left out, not shared."""
+    """Your own assignment: row numbers per client. Samples may be left out, not shared."""
     return Partition(data, indices, labels)
 
 

@@ -223,7 +223,7 @@ class Federation:
             raise CompositeFLError(f"[privacy]: {label} also sends full gradients, without noise")
         if not algorithm.allows_noise:
             raise CompositeFLError(
-                f"[privacy]: {label} does not bear noise on its uploads, which must match a state "
+                f"[privacy]: {label} does not allow noise on its uploads, which must match a state "
                 "of its sites or are no plain change of the model; use fednmap, fedda, fedmid or "
                 "fedavg"
             )

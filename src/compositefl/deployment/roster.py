@@ -35,7 +35,7 @@ class Roster:
         return cls({site: Member() for site in sites})
 
     def to_call(self, t: int, everyone: bool = False) -> list[str]:
-        """Sites to call in round t: all but those that rest after they were lost or refused."""
+        """Sites to call in round t: all but those that are skipped."""
         return [s for s, m in self.members.items() if everyone or m.skipped_until <= t]
 
     def joined(self, sites: list[str]) -> list[str]:
@@ -43,7 +43,7 @@ class Roster:
         return [site for site in sites if self.members[site].joined]
 
     def failed(self, site: str, t: int, lost: bool, refused: bool = False) -> None:
-        """A call failed. A site that is lost, or refuses to join, rests for 1, 2, 4, ... rounds.
+        """A call failed. A site that is lost or refuses to join is skipped for 1, 2, 4, ... rounds.
 
         Waiting for the one costs time; the other says the same again.
         """

@@ -95,7 +95,7 @@ class PrivateError(CompositeFLError):
 def failure_text(error: BaseException) -> str:
     """What the server may read of a site's error: the text of ours, only the kind of others.
 
-    The text of a foreign exception may quote data.
+    The text of an exception that is not of this package may quote data.
     """
     if isinstance(error, PrivateError):
         return f"{error.public}; its log says more"

@@ -14,9 +14,8 @@ from compositefl.core.symmetric import triangle_size
 from compositefl.core.types import Params
 from compositefl.problem import Coupled, External
 
-LARGEST = (
-    2000  # parameters: 32 MB a matrix in float64 and 16 MB an upload, some 10 matrices at work
-)
+# Parameters: 32 MB per matrix in float64 and 16 MB per upload, some 10 matrices at work.
+LARGEST = 2000
 COLUMNS = 64  # of a Hessian by differentiation, at the same time; bounds memory
 
 
@@ -28,8 +27,8 @@ def check_hessian(algorithm: Algorithm, loss: Any, parameters: int) -> None:
     if parameters > LARGEST:
         up, matrix = (8e-6 * n for n in (triangle_size(parameters), parameters**2))
         raise CompositeFLError(
-            f"{name} needs Hessians, here of {parameters:,} parameters ({up:,.0f} MB an upload and "
-            f"{matrix:,.0f} MB a matrix in float64); it takes at most {LARGEST:,}. "
+            f"{name} needs Hessians, here of {parameters:,} parameters ({up:,.0f} MB per upload "
+            f"and {matrix:,.0f} MB per matrix in float64); it takes at most {LARGEST:,}. "
             "FedNMap needs gradients alone"
         )
     if isinstance(loss, (Coupled, External)):

@@ -40,12 +40,11 @@ def round_key(key: jax.Array, stream: Stream, round_: Any) -> jax.Array:
     return jax.random.fold_in(jax.random.fold_in(key, int(stream)), round_)
 
 
-@jax.jit  # traced once, not at every call: half of the time to trace a round
+@jax.jit  # traced once, not at every call (docs/decisions.md)
 def threefry(k0: Any, k1: Any, x0: Any, x1: Any) -> tuple[jax.Array, jax.Array]:
     """The Threefry-2x32 block cipher (Salmon et al. 2011) on uint32 words, 20 rounds.
 
-    Written out without a loop so that XLA fuses it into one kernel: on a CPU drawing minibatches
-    through jax.random took more than half of a local step of logistic regression.
+    Written out without a loop so that XLA fuses it into one kernel (docs/decisions.md).
     """
     keys = (k0, k1, k0 ^ k1 ^ jnp.uint32(0x1BD11BDA))
     x0, x1 = x0 + keys[0], x1 + keys[1]

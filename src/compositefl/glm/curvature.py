@@ -10,7 +10,7 @@ from compositefl.glm.newton import Newton
 from compositefl.glm.problems import Problems
 
 Array = np.ndarray
-LARGEST = 4000  # entries of a Hessian: 128 MB a matrix, 64 MB an answer
+LARGEST = 4000  # entries of a Hessian: 128 MB per matrix, 64 MB per answer
 ALL_COLUMNS = 100  # coefficients up to which a Hessian has them all
 AHEAD = 0.5  # share of its weight from which on an entry's second derivatives are asked for
 CHEAP = 3e8  # multiplications for Hessians in a round that are worth no thought
@@ -44,7 +44,7 @@ def choose_columns(problems: Problems, active: Sequence[Asking]) -> Array:
     if len(columns) * problems.k > LARGEST:
         raise CompositeFLError(
             f"{len(columns) * problems.k:,} coefficients are free at the same time; second "
-            f"derivatives of at most {LARGEST:,} are held (128 MB a matrix). A larger alpha or "
+            f"derivatives of at most {LARGEST:,} are held (128 MB per matrix). A larger alpha or "
             "l1_ratio keeps more at zero; compositefl.FedNMap needs gradients alone"
         )
     return columns

@@ -109,7 +109,7 @@ def _nonzero(model: Any, at: int) -> str:
 
 
 def _path_table(model: Any, path: fits.FitPath) -> "pd.DataFrame":
-    """A row an alpha: score, number of coefficients, and these in original units."""
+    """A row per alpha: score, number of coefficients, and these in original units."""
     import pandas as pd
 
     b = model.coef_path_.reshape(-1, len(model.alphas_))

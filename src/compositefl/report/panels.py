@@ -1,11 +1,11 @@
-"""The curves of a page: a panel a measure, over rounds, bytes, gradients or seconds."""
+"""The curves of a page: a panel per measure, over rounds, bytes, gradients or seconds."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from compositefl.report.curves import REFERENCE, late_range
+from compositefl.report.curves import MEGABYTE, REFERENCE, late_range
 from compositefl.report.sections import Section, chart
 from compositefl.report.style import styles
 
@@ -34,7 +34,7 @@ MEASURES = (
 )
 ALONG = (
     Measure("round", "round"),
-    Measure("bytes_up", "MB sent by all clients", scale=1e-6),
+    Measure("bytes_up", "MB sent by all clients", scale=1 / MEGABYTE),
     Measure("gradients", "gradient evaluations of all clients"),
     Measure("seconds", "seconds"),
 )

@@ -1,10 +1,10 @@
 """The sum over the devices that ends a round: XLA's, or on request one whose cores wait awake.
 
-XLA's own sum puts the cores to sleep while they wait for each other and wakes them twice, some 60
-microseconds on a virtual machine, whatever the size: half a round of a small problem.
-`configure(exchange="native")` or $COMPOSITEFL_EXCHANGE=native uses `device_sum.c` instead, which
-takes one; it is compiled at first use with the system's C compiler into the user's cache. The
-numbers are the same, on two cores bit for bit. Without a compiler XLA's sum is used.
+XLA's own sum puts the cores to sleep while they wait for each other and wakes them twice, which a
+round of a small problem notices (docs/benchmarks.md). `configure(exchange="native")` or
+$COMPOSITEFL_EXCHANGE=native uses `device_sum.c` instead; it is compiled at first use with the
+system's C compiler into the user's cache. The numbers are the same, on two cores bit for bit.
+Without a compiler XLA's sum is used.
 """
 
 import ctypes
@@ -100,7 +100,7 @@ def total(x: jax.Array, rank: jax.Array | None) -> jax.Array:
 def total_of(tree: Any, rank: jax.Array | None) -> Any:
     """The sum over the devices of all arrays of a tree, floating-point numbers in one array.
 
-    The devices wait for each other once an array.
+    The devices wait for each other once per array.
     """
     leaves, structure = jax.tree.flatten(tree)
     real = [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]

@@ -10,8 +10,7 @@ from compositefl.problem import Coupled, Problem
 
 # Numbers that the largest arrays of all clients worked on at the same time may hold on one device:
 # with a handful of such arrays in float32, what a core's own cache keeps. Clients and runs beyond
-# it wait their turn, which bounds the working memory and saves time: 0.85 of a round of the
-# 784-32-10 network, 0.6 of one of the convolutional network of FedCanon.
+# it wait their turn, which bounds the working memory and saves time (docs/decisions.md).
 WORKING_SET = 2**17
 EVALUATED = 2**21  # the same for samples that are evaluated: one model, so few arrays live long
 

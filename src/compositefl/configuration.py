@@ -14,7 +14,7 @@ from pathlib import Path
 import jax
 from platformdirs import user_cache_dir
 
-from compositefl.core.errors import CompositeFLError, require_integer, require_positive
+from compositefl.core.errors import CompositeFLError, require_integer, require_positive, wrong_value
 
 # Releases of jaxlib whose flags are known here: an unknown flag in XLA_FLAGS ends the process.
 TESTED_JAXLIB = ("0.10",)
@@ -70,14 +70,18 @@ def configure(
             jax.config.update("jax_num_cpu_devices", devices)
         except RuntimeError:
             raise CompositeFLError(
-                f"devices={devices} comes too late: JAX has started with {len(jax.devices())}"
+                f"devices={devices} comes too late: JAX has started with {len(jax.devices())}",
+                parameter="devices",
+                value=devices,
             ) from None
         _enough_threads(devices)
     if cache is not None:
         _keep_compiled_programs(cache)
     if exchange is not None:
         if exchange not in EXCHANGES:
-            raise CompositeFLError(f"exchange={exchange!r} must be one of {', '.join(EXCHANGES)}")
+            raise wrong_value(
+                "exchange", exchange, f"one of {', '.join(EXCHANGES)}", shown=repr(exchange)
+            )
         settings.exchange = exchange
     if wait_limit is not None:
         require_positive(wait_limit=wait_limit)

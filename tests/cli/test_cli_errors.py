@@ -30,6 +30,32 @@ CASES = [  # options, what the message must say
         "--algorithm fedcanon2 --participation 0.5",
         ["--participation 0.5", "FedCanonII", "all clients"],
     ),
+    (
+        "--algorithm fedcanon2 --dropout 0.1",
+        ["error: --dropout 0.1: FedCanonII needs all clients"],
+    ),
+    (
+        "--algorithm fedcanon2 --participation 0.5 --replacement",
+        ["error: --participation 0.5 --replacement: FedCanonII needs all clients"],
+    ),
+    (
+        "--algorithm scaffnew --composite server-prox",
+        ["error: --composite server-prox: the prox", "; it needs --set random=false\n"],
+    ),
+    (
+        "--algorithm za1 --regularizer mcp:0.1,0.15 --server-lr 0.1",
+        ["error: --local-steps * --local-lr = 0.2 must be in"],
+    ),
+    (
+        "--algorithm fednmap --local-steps auto --local-lr theory",
+        ["error: --local-steps auto must be a number with --local-lr theory\n"],
+    ),
+    (
+        "--algorithm fedmid --local-lr auto --set prox-at=nowhere",
+        ["--set prox_at='nowhere'", "everywhere"],
+    ),
+    ("--regularizer group-lasso:0.1", ["leave it out with --unpenalized 'dense0/bias'\n"]),
+    ("--data-folder /nowhere --dataset mnist", ["error: --data-folder /nowhere is not a folder"]),
     ("--algorithm fednmpa", ["--algorithm fednmpa", "did you mean 'fednmap'"]),
     ("--dataset digit", ["--dataset digit", "did you mean 'digits'"]),
     ("--model mpl", ["--model mpl", "did you mean 'mlp'"]),

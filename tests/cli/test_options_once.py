@@ -6,9 +6,11 @@ import inspect
 import pytest
 
 from compositefl import minimize
+from compositefl.algorithms import ALGORITHMS
+from compositefl.cli import wording
 from compositefl.cli.settings import DEFAULTS, ELSEWHERE, Settings
 from compositefl.cli.wording import as_options
-from compositefl.core.errors import CompositeFLError
+from compositefl.core.errors import REMEDIES, CompositeFLError, ProcessLost, unknown_name
 from compositefl.solve.options import Options, options_fields
 
 BEYOND = {"trials", "constants"}  # of minimize: not options of one run
@@ -68,12 +70,49 @@ def test_errors_are_worded_from_their_fields(text, parameter, value, said):
     assert as_options(Fielded(text, parameter, value)) == said
 
 
-def test_words_for_the_command_line():
-    for text, said in {
-        "folder=/nowhere is not a folder": "--data-folder /nowhere is not a folder",
-        "named by folder= or": "named by --data-folder or",
-        "L: leaf 'a/b' of shape (3,) is bad; use ByName to give leaves different regularizers": (
-            "L: leaf 'a/b' of shape (3,) is bad; leave it out with --unpenalized 'a/b'"
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            CompositeFLError("folder=/no is not a folder", parameter="folder", value="/no"),
+            "--data-folder /no is not a folder",
         ),
-    }.items():
-        assert as_options(CompositeFLError(text)) == said
+        (
+            CompositeFLError("put it here, ", parameter="folder", remedy="folder"),
+            "put it here, or into a folder named by --data-folder or $COMPOSITEFL_DATA",
+        ),
+        (
+            CompositeFLError("leaf 'a/b' is bad; ", parameter="leaf", value="a/b", remedy="leaf"),
+            "leaf 'a/b' is bad; leave it out with --unpenalized 'a/b'",
+        ),
+        (
+            CompositeFLError(
+                "dropout=0.1, replacement=True: no",
+                parameter="dropout",
+                value=0.1,
+                also={"replacement": True},
+            ),
+            "--dropout 0.1 --replacement: no",
+        ),
+        (
+            ProcessLost("gone: ", parameter="checkpoint", value="a b", remedy="resume elsewhere"),
+            "gone: --checkpoint a b --resume goes on, with any number of them",
+        ),
+        (CompositeFLError("y has NaN", parameter="y"), "the target has NaN"),
+        (CompositeFLError("X has NaN", parameter="X"), "the tables have NaN"),
+        (unknown_name("model", "mpl", ["mlp"]), "--model mpl: unknown model 'mpl'; did you mean"),
+        # Without fields a message stays as it is, whatever it looks like.
+        (CompositeFLError("rounds=0 must be, composite='x'"), "rounds=0 must be, composite='x'"),
+    ],
+)
+def test_words_for_the_command_line(error, said):
+    assert as_options(error).startswith(said)
+
+
+def test_every_remedy_has_words_for_the_command_line():
+    assert set(wording.REMEDIES) == set(REMEDIES)
+
+
+def test_every_formula_has_words_for_the_command_line():
+    formulas = {getattr(cls, "eta_hat_formula", "") for cls in ALGORITHMS.values()} - {"", "eta"}
+    assert formulas <= set(wording.FORMULAS)

@@ -283,7 +283,13 @@ def require_steps(algorithm: Algorithm, *names: str) -> None:
             check = require_integer if name == "local_steps" else require_positive
             check(**{name: getattr(algorithm, name)})
     if wants_theory(algorithm) and "local_steps" in later:
-        raise wrong_value("local_steps", AUTO, "a number where local_lr is 'theory'", "'auto'")
+        raise CompositeFLError(
+            f"local_steps={AUTO!r} must be ",
+            parameter="local_steps",
+            value=AUTO,
+            also={"local_lr": "theory"},
+            remedy="steps for theory",
+        )
 
 
 @component
@@ -330,18 +336,24 @@ class CompositeVariants(Algorithm):
     def check(self) -> None:
         allowed = ("none", "subgradient", "server-prox")
         if self.composite not in allowed:
-            raise CompositeFLError(f"composite='{self.composite}' must be one of {allowed}")
+            raise wrong_value(
+                "composite", self.composite, f"one of {allowed}", shown=repr(self.composite)
+            )
         if self.composite == "none" and not isinstance(self.regularizer, Zero):
             raise CompositeFLError(
-                f"{type(self).__name__} is defined without a regulariser; "
-                "choose composite='server-prox' or 'subgradient' to use it with one"
+                f"{type(self).__name__} is defined without a regulariser; ",
+                parameter="composite",
+                value=self.composite,
+                remedy="composite",
             )
         if self.composite == "server-prox":
             self.regularizer.check_prox(self.eta_hat_formula, self.eta_hat)
         if self.composite == "subgradient" and self.regularizer.constrains:
             raise CompositeFLError(
                 f"composite='subgradient' cannot enforce a constraint: the gradient of "
-                f"{self.regularizer!r} is zero wherever it exists"
+                f"{self.regularizer!r} is zero wherever it exists",
+                parameter="composite",
+                value=self.composite,
             )
 
     @property

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from compositefl.core.errors import CompositeFLError, unknown_name
+from compositefl.core.errors import CompositeFLError, unknown_name, wrong_value
 from compositefl.core.trees import tree_bytes
 from compositefl.core.vector import Vector
 
@@ -53,14 +53,16 @@ class _Sparse(Compressor):
         share = isinstance(self.k, float) and 0 < self.k <= 1
         number = isinstance(self.k, int) and not isinstance(self.k, bool) and self.k >= 1
         if not share and not number:
-            raise CompositeFLError(f"k={self.k} must be a share in (0, 1] or a whole number >= 1")
+            raise wrong_value("k", self.k, "a share in (0, 1] or a whole number >= 1")
 
     def count(self, size: int) -> int:
         """Entries kept of `size`."""
         if isinstance(self.k, float):
             return max(1, round(self.k * size))
         if self.k > size:
-            raise CompositeFLError(f"k={self.k} entries of a model that has only {size}")
+            raise CompositeFLError(
+                f"k={self.k} entries of a model that has only {size}", parameter="k", value=self.k
+            )
         return self.k
 
     def delta(self, size: int) -> float:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from compositefl.algorithms.base import Algorithm
 from compositefl.algorithms.compressors import Compressor, parse
 from compositefl.core.component import component, static
-from compositefl.core.errors import CompositeFLError, require_positive, require_share
+from compositefl.core.errors import CompositeFLError, require_positive, require_share, wrong_value
 from compositefl.core.types import Number
 from compositefl.core.vector import Vector
 
@@ -77,9 +77,11 @@ class EControlDA(Algorithm):
 
     def check(self) -> None:
         if self.schedule not in ("constant", "sqrt"):
-            raise CompositeFLError(f"schedule='{self.schedule}' must be 'constant' or 'sqrt'")
+            raise wrong_value(
+                "schedule", self.schedule, "'constant' or 'sqrt'", shown=repr(self.schedule)
+            )
         if self.output not in ("last", "average"):
-            raise CompositeFLError(f"output='{self.output}' must be 'last' or 'average'")
+            raise wrong_value("output", self.output, "'last' or 'average'", shown=repr(self.output))
         if not self.regularizer.convex:
             raise CompositeFLError(
                 f"EControlDA needs a convex regulariser: its prox parameter grows past 1/rho of "

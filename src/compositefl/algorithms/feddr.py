@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from compositefl.algorithms.base import AUTO, Algorithm, StepCount, StepSize, require_steps
 from compositefl.core.component import component
-from compositefl.core.errors import CompositeFLError, is_concrete, require_positive
+from compositefl.core.errors import is_concrete, require_positive, wrong_value
 from compositefl.core.types import Number
 from compositefl.core.vector import Vector
 
@@ -68,7 +68,7 @@ class FedDR(Algorithm):
         require_steps(self, "local_steps", "local_lr")
         require_positive(eta=self.eta)
         if is_concrete(self.relaxation) and not 0 < self.relaxation <= 2:
-            raise CompositeFLError(f"relaxation={self.relaxation} must be in (0, 2]")
+            raise wrong_value("relaxation", self.relaxation, "in (0, 2]")
 
     def check(self) -> None:
         self.regularizer.check_prox("eta", self.eta)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from compositefl.algorithms.base import FederatedAlgorithm
 from compositefl.core.component import component, static
-from compositefl.core.errors import CompositeFLError
+from compositefl.core.errors import wrong_value
 from compositefl.core.types import ClientState, Number
 from compositefl.core.vector import Vector
 
@@ -38,7 +38,9 @@ class FedMiD(FederatedAlgorithm):
 
     def check(self) -> None:
         if self.prox_at not in ("everywhere", "server"):
-            raise CompositeFLError(f"prox_at='{self.prox_at}' must be 'everywhere' or 'server'")
+            raise wrong_value(
+                "prox_at", self.prox_at, "'everywhere' or 'server'", shown=repr(self.prox_at)
+            )
         self.regularizer.check_prox("eta_hat = local_lr*server_lr*local_steps", self.eta_hat)
         self.regularizer.check_prox("local_lr", self.local_lr)
 

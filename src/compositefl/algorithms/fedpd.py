@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from compositefl.algorithms.base import AveragingAlgorithm
 from compositefl.algorithms.geometric import geometric
 from compositefl.core.component import component
-from compositefl.core.errors import CompositeFLError, is_concrete, require_positive
+from compositefl.core.errors import is_concrete, require_positive, wrong_value
 from compositefl.core.types import Number
 from compositefl.core.vector import Vector
 
@@ -56,7 +56,7 @@ class FedPD(AveragingAlgorithm):
         super().__post_init__()
         require_positive(eta=self.eta)
         if is_concrete(self.skip) and not 0 <= self.skip < 1:
-            raise CompositeFLError(f"skip={self.skip} must be a probability in [0, 1)")
+            raise wrong_value("skip", self.skip, "a probability in [0, 1)")
 
     @property
     def eta_hat(self) -> Number:

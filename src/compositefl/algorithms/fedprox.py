@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from compositefl.algorithms.base import AveragingAlgorithm, StepSize, wants_theory
 from compositefl.core.component import component
-from compositefl.core.errors import CompositeFLError, is_concrete
+from compositefl.core.errors import CompositeFLError, is_concrete, wrong_value
 from compositefl.core.types import ClientState, Number
 from compositefl.core.vector import Vector, squared_norm
 
@@ -68,13 +68,17 @@ class FedProx(AveragingAlgorithm):
         super().__post_init__()
         known = is_concrete(self.eta)
         if (known and not self.eta > 0) or (isinstance(self.eta, str) and not wants_theory(self)):
-            raise CompositeFLError(f"eta={self.eta} must be > 0 (infinity: no penalty)")
+            raise wrong_value("eta", self.eta, "> 0 (infinity: no penalty)")
         if is_concrete(self.accuracy) and not 0 <= self.accuracy < 1:
-            raise CompositeFLError(f"accuracy={self.accuracy} must be in [0, 1)")
+            raise wrong_value("accuracy", self.accuracy, "in [0, 1)")
 
     def check(self) -> None:
         if self.composite == "server-prox" and self.eta == float("inf"):
-            raise CompositeFLError("eta=inf leaves the server's prox no parameter; use FedAvg")
+            raise CompositeFLError(
+                "eta=inf leaves the server's prox no parameter; use FedAvg",
+                parameter="eta",
+                value=self.eta,
+            )
         super().check()
 
     @property

@@ -9,11 +9,11 @@ from compositefl.algorithms.base import CompositeVariants
 from compositefl.algorithms.certified import Solve, begin_solve, improve
 from compositefl.core.component import component
 from compositefl.core.errors import (
-    CompositeFLError,
     is_concrete,
     require_integer,
     require_nonnegative,
     require_positive,
+    wrong_value,
 )
 from compositefl.core.types import ClientState, Number
 from compositefl.core.vector import Vector
@@ -71,7 +71,7 @@ class FedProxNonsmooth(CompositeVariants):
     def check(self) -> None:
         super().check()
         if is_concrete(self.nu) and not self.eta * self.nu < 1:
-            raise CompositeFLError(f"eta={self.eta} must be below 1/nu = {1 / self.nu:.6g}")
+            raise wrong_value("eta", self.eta, f"below 1/nu = {1 / self.nu:.6g}")
 
     @property
     def nu(self) -> Any:

@@ -33,8 +33,12 @@ class Scaffnew(VRLSGD):
         super().check()
         if self.composite == "server-prox" and self.random:
             raise CompositeFLError(
-                "composite='server-prox' needs random=False: the prox belongs to Q steps, and a "
-                "random number of them would give phi another weight in every round"
+                "composite='server-prox': the prox belongs to Q steps, and a random number of them "
+                "would give phi another weight in every round; ",
+                parameter="composite",
+                value=self.composite,
+                also={"random": self.random},
+                remedy="fixed steps",
             )
 
     def draw_steps(self, key: jax.Array) -> Number:

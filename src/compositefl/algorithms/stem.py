@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from compositefl.algorithms.base import AveragingAlgorithm
 from compositefl.core.component import component
-from compositefl.core.errors import CompositeFLError, is_concrete, require_nonnegative
+from compositefl.core.errors import is_concrete, require_nonnegative, wrong_value
 from compositefl.core.types import Number
 from compositefl.core.vector import Vector
 
@@ -75,7 +75,7 @@ class STEM(AveragingAlgorithm):
         super().__post_init__()
         require_nonnegative(step_decay=self.step_decay)
         if is_concrete(self.gradient_weight) and not 0 <= self.gradient_weight <= 1:
-            raise CompositeFLError(f"gradient_weight={self.gradient_weight} must be in [0, 1]")
+            raise wrong_value("gradient_weight", self.gradient_weight, "in [0, 1]")
 
     def eta(self, rounds: Number, l: Number) -> Number:
         """The step of iteration l of a round, `rounds` being those before it."""

@@ -1,6 +1,5 @@
 """`compositefl fit`: a generalised linear model of tables at several sites."""
 
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -30,14 +29,6 @@ DONE, NOT_CONVERGED = 0, 1  # exit codes
 FOLDS = 10
 EVERY = 5.0  # seconds between two lines of progress in a log
 ALSO_CALLED = {"lasso": "l1", "ridge": "l2", "elastic-net": "elasticnet", "no": "none"}
-# Words of the estimators that read differently here.
-WORDS = {
-    r"^X has": "the tables have",
-    r"^y of site": "the target of site",
-    r"^y ": "the target ",
-    r"sample_weight": "--weight",
-    r"^cv=(\d+)": r"--cv \1",
-}
 
 
 def run_fit(name: str, settings: FitSettings, out: Path | None, overwrite: bool) -> int:
@@ -51,7 +42,7 @@ def run_fit(name: str, settings: FitSettings, out: Path | None, overwrite: bool)
     _leave_out(model, settings, data.features)
     if not settings.quiet:
         say(fit_tables.summary(data, name, family))
-    with plain_warnings(name), _worded(), _progress(model, not settings.quiet):
+    with plain_warnings(name), _one_line(), _progress(model, not settings.quiet):
         model.fit(data.x, data.y, data.sites, data.weight, data.offset)
     if not settings.quiet:
         fit_files.show(model)
@@ -111,7 +102,7 @@ def _check(model: Any, settings: FitSettings, family: str) -> None:
     """What can be known to be wrong before a table is read."""
     if settings.impute not in (None, "mean"):
         raise CompositeFLError(f"--impute {settings.impute} must be mean")
-    with _worded():
+    with _one_line():
         model._check_parameters()
         if hasattr(model, "scoring"):
             model._numbers()
@@ -194,15 +185,12 @@ def _leave_out(model: Any, settings: FitSettings, features: list[str]) -> None:
 
 
 @contextmanager
-def _worded() -> Iterator[None]:
-    """Errors of the estimators in the words of tables; scikit-learn's as one line."""
+def _one_line() -> Iterator[None]:
+    """Errors of scikit-learn as one line."""
     try:
         yield
-    except CompositeFLError as error:
-        text = str(error)
-        for word, here in WORDS.items():
-            text = re.sub(word, here, text)
-        raise CompositeFLError(text, parameter=error.parameter, value=error.value) from error
+    except CompositeFLError:
+        raise  # `cli.wording` knows these
     except ValueError as error:
         raise CompositeFLError(" ".join(str(error).split())) from error
 

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from compositefl.algorithms import ALGORITHMS, Algorithm
-from compositefl.algorithms.base import automatic, wants_theory
+from compositefl.algorithms.base import Knobs, wants_theory
 from compositefl.cli.settings import COMMON, Settings, option_name
-from compositefl.cli.wording import about
+from compositefl.cli.wording import about, with_remedy
 from compositefl.core.errors import CompositeFLError, unknown_name
 from compositefl.core.resolve import resolve
 from compositefl.solve._tune import TUNED
@@ -60,7 +60,8 @@ def build_all(
     A number that none of them has is an error, and so is one that is missing; with `tuning`, those
     that are to be found start from a usual value.
     """
-    with about("--algorithm" if len(names) == 1 else "--algorithms", ",".join(names)):
+    option = "--algorithm" if len(names) == 1 else "--algorithms"
+    with about(option, ",".join(names)):
         classes = {name: _class(name) for name in names}
     if len(classes) < len(names):
         raise CompositeFLError(f"--algorithms {','.join(names)}: a name occurs twice")
@@ -72,7 +73,8 @@ def build_all(
                 for label, cls in classes.items()
             )
             raise CompositeFLError(f"{_as_given(name, value)} is not an option here: {have}")
-    return {name: _build(name, cls, given, tuning) for name, cls in classes.items()}
+    made = {name: _build(name, cls, given, tuning) for name, cls in classes.items()}
+    return made
 
 
 def _class(name: str) -> type[Algorithm]:
@@ -143,18 +145,19 @@ def _set_by_name(cls: type[Algorithm]) -> Iterator[None]:
     try:
         yield
     except CompositeFLError as error:
-        name = str(error).partition("=")[0]
-        if name in COMMON or name not in hyperparameters(cls):
+        name, text = error.parameter, with_remedy(error)
+        own = name not in COMMON and name in hyperparameters(cls)
+        if not own or not text.startswith(f"{name}="):
             raise
-        raise CompositeFLError(f"--set {error}") from error
+        raise CompositeFLError(f"--set {text}") from error
 
 
 def check(algorithm: Algorithm) -> None:
     """Refuse numbers that do not go with the regulariser."""
-    if wants_theory(algorithm) or automatic(algorithm):
+    if wants_theory(algorithm):
         return  # its numbers are not known yet
     with _set_by_name(type(algorithm)):
-        algorithm.check()
+        algorithm.at(Knobs(1e-6, 1)).check()  # numbers that set themselves are in their range
 
 
 def split_pair(option: str, pair: str) -> tuple[str, str]:

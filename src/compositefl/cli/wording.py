@@ -1,7 +1,6 @@
 """What the user reads on stderr: one plain line a message."""
 
 import dataclasses
-import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -9,20 +8,43 @@ from contextlib import contextmanager
 from typing import Any
 
 from compositefl.cli.settings import Settings, option_name
-from compositefl.core.errors import CompositeFLError
+from compositefl.core import errors
+from compositefl.core.errors import CompositeFLError, UnknownName
 
-# Words of the library that read differently on the command line.
-WORDING = {
-    r"resume=True": "--resume",
-    r"composite=": "--composite ",
-    r"folder=(?=\S)": "--data-folder ",
-    r"folder=": "--data-folder",
-    r"local_lr\*server_lr\*local_steps=": "--local-lr * --server-lr * --local-steps = ",
-    r"leaf '([^']*)'(.*); use ByName.*": r"leaf '\1'\2; leave it out with --unpenalized '\1'",
-    r"or leave (it|them) out": r"or leave \1 out with --drop",
-    r"impute='mean'": "--impute mean",
-    r"alpha=([\d.]+), l1_ratio=0$": r"--alpha \1 --penalty l2",
-    r"; name the features, or": "; name the features with --features, or",
+# What `core.errors.REMEDIES` says, in options.
+REMEDIES = {
+    "composite": "choose --composite server-prox or subgradient to use it with one",
+    "drop it": "or leave it out with --drop",
+    "drop them": "or leave them out with --drop",
+    "features": "name the features with --features, or leave the others out with --drop",
+    "fixed steps": "it needs --set random=false",
+    "folder": "or into a folder named by --data-folder or $COMPOSITEFL_DATA",
+    "impute": "--impute mean takes the mean of all sites",
+    "keep a checkpoint": "without --checkpoint FILE the run is lost",
+    "leaf": "leave it out with --unpenalized '{value}'",
+    "resume": "add --resume to go on from it, or remove it",
+    "resume elsewhere": "--checkpoint {value} --resume goes on, with any number of them",
+    "ridge": "--alpha 0.001 --penalty l2",
+    "steps for theory": "a number with --local-lr theory",
+}
+OPTIONS = {"folder": "data_folder"}  # parameters whose option has another name
+FORMULAS = {
+    "eta_hat = local_lr*server_lr*local_steps": "--local-lr * --server-lr * --local-steps = ",
+    "eta_hat = local_lr*local_steps": "--local-lr * --local-steps = ",
+    "eta_hat (1/mu, or local_lr*local_steps without the drift)": (
+        "1/mu (--set mu=), or --local-lr * --local-steps without the drift, = "
+    ),
+    "local_steps*local_lr": "--local-steps * --local-lr = ",
+    "lr/prox_probability": "--lr / (--set prox_probability=) = ",
+    "1/mu": "1/mu (--set mu=) = ",
+    "2/strong_convexity": "2/strong_convexity (--set strong_convexity=) = ",
+}
+# How errors about the arrays of an estimator begin, there and here.
+ARRAYS = {
+    "X": ("X has", "the tables have"),
+    "y": ("y", "the target"),
+    "sample_weight": ("sample_weight", "--weight"),
+    "offset": ("offset", "--offset"),
 }
 
 
@@ -36,38 +58,44 @@ def as_options(error: CompositeFLError, declared: type[Any] = Settings) -> str:
 
     declared: has the options of the command as its fields.
     """
-    message = str(error)
+    message, name = with_remedy(error), error.parameter
+    if name is None:
+        return message
+    if name in ARRAYS:
+        there, here = ARRAYS[name]
+        return here + message.removeprefix(there) if message.startswith(there) else message
+    if name in FORMULAS:
+        return FORMULAS[name] + message.removeprefix(f"{name}=")
     known = {field.name for field in dataclasses.fields(declared)}
-    named = _by_field(error, message, known)
-    message = _by_pattern(message, known) if named is None else named
-    for word, here in WORDING.items():
-        message = re.sub(word, here, message)
-    return message
+    if isinstance(error, UnknownName) and name in known:
+        return f"{option_name(name)} {error.value}: {message}"
+    return _begin_with_options(error, message, known)
 
 
-def _by_field(error: CompositeFLError, message: str, known: set[str]) -> str | None:
-    """The message with the option for the parameter that the error carries; None without one."""
-    name, value = getattr(error, "parameter", None), getattr(error, "value", None)
-    if name not in known or not message.startswith(f"{name}="):
-        return None
-    option = option_name(name) if isinstance(value, bool) else f"{option_name(name)} {value}"
-    for form in (str(value), repr(value)):
-        if message.startswith(f"{name}={form}"):
-            return option + message.removeprefix(f"{name}={form}")
-    return None
+def with_remedy(error: CompositeFLError) -> str:
+    """The message; the words at its end that say what helps are those of the command line."""
+    message, key = str(error), error.remedy
+    if key is None:
+        return message
+    there = errors.REMEDIES[key].format(value=error.value)
+    return message.removesuffix(there) + REMEDIES[key].format(value=error.value)
 
 
-def _by_pattern(message: str, known: set[str]) -> str:
-    def option(found: re.Match[str]) -> str:
-        if found[1] not in known:
-            return found[0]
-        return option_name(found[1]) + ("" if found[2] else " ")  # --resume, but --rounds 5
-
-    if numbers := re.match(r"(\w+=[^\s,]+,? ?)+", message):
-        message = re.sub(r"(\w+)=(True)?", option, numbers[0]) + message[numbers.end() :]
-    if (name := re.match(r"unknown (\w+) '([^']*)'", message)) and name[1] in known:
-        message = f"{option_name(name[1])} {name[2]}: {message}"
-    return message
+def _begin_with_options(error: CompositeFLError, message: str, known: set[str]) -> str:
+    """Write the parameters that a message begins with as options."""
+    options: list[str] = []
+    rest = message
+    for name, value in {str(error.parameter): error.value, **error.also}.items():
+        field = OPTIONS.get(name, name)
+        after = rest.removeprefix(", ") if options else rest
+        forms = (f"{name}={value}", f"{name}={value!r}")
+        form = next((form for form in forms if after.startswith(form)), None)
+        if field not in known or form is None:
+            break
+        bare = isinstance(value, bool)  # --resume, but --rounds 5
+        options.append(option_name(field) if bare else f"{option_name(field)} {value}")
+        rest = after.removeprefix(form)
+    return " ".join(options) + rest
 
 
 @contextmanager
@@ -79,7 +107,7 @@ def about(option: str, value: Any = None) -> Iterator[None]:
     try:
         yield
     except CompositeFLError as error:
-        text = str(error)
+        text = with_remedy(error)
         if value is not None:
             quoted = f"'{value}'"
             known = text.startswith(quoted)

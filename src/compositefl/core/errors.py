@@ -2,24 +2,60 @@
 
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the command line prints its help without loading NumPy and JAX
     import numpy as np
 
 
+# What helps, in words that end a message. The command line has others under the same keys
+# (`cli.wording`), as a keyword argument is an option there.
+REMEDIES = {
+    "composite": "choose composite='server-prox' or 'subgradient' to use it with one",
+    "drop it": "or leave it out",
+    "drop them": "or leave them out",
+    "features": "name the features, or leave the others out",
+    "fixed steps": "it needs random=False",
+    "folder": "or into a folder named by folder= or $COMPOSITEFL_DATA",
+    "impute": "impute='mean' takes the mean of all sites",
+    "keep a checkpoint": "without checkpoint= the run is lost",
+    "leaf": "use ByName to give leaves different regularizers",
+    "resume": "pass resume=True to go on from it, or remove it",
+    "resume elsewhere": "resume=True goes on from checkpoint={value}, with any number of them",
+    "ridge": "alpha=0.001, l1_ratio=0",
+    "steps for theory": "a number where local_lr is 'theory'",
+}
+
+
 class CompositeFLError(ValueError):
     """A wrong input. The message is one line and names the value and what is allowed.
 
-    parameter, value: what was wrong, for whoever words the message anew; None where it is not one
-    parameter's value.
+    The fields are for whoever words the message anew. parameter, value: what was wrong, or a
+    formula of several parameters and its value; None where it is neither. also: further parameters
+    that the message names, with their values. remedy: a key of `REMEDIES`, whose words end the
+    message.
     """
 
-    def __init__(self, message: str = "", *, parameter: str | None = None, value: Any = None):
-        super().__init__(message)
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        parameter: str | None = None,
+        value: Any = None,
+        also: Mapping[str, Any] | None = None,
+        remedy: str | None = None,
+    ):
+        ending = "" if remedy is None else REMEDIES[remedy].format(value=value)
+        super().__init__(message + ending)
         self.parameter = parameter
         self.value = value
+        self.also = dict(also or {})
+        self.remedy = remedy
+
+
+class UnknownName(CompositeFLError):
+    """A name that is not among those known; `parameter` is the kind of thing it should name."""
 
 
 class ProcessLost(CompositeFLError):
@@ -36,7 +72,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> CompositeFLError
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"; did you mean '{near[0]}'?" if near else "."
     message = f"unknown {kind} '{name}'{hint} Known: {', '.join(known)}"
-    return CompositeFLError(message, parameter=kind, value=name)
+    return UnknownName(message, parameter=kind, value=name)
 
 
 def is_concrete(value: Any) -> bool:

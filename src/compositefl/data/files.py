@@ -59,9 +59,12 @@ def find_files(dataset: str, files: Sequence[File], folder: Any = None) -> list[
             names = ", ".join(" or ".join(f.names) for f in missing)
             looked = ", ".join(str(f) for f in folders)
             raise CompositeFLError(
-                f"dataset '{dataset}' needs {names}: put them into {_cache() / dataset}, or into "
-                f"a folder named by folder= or $COMPOSITEFL_DATA. Not found in {looked}, and "
-                f"downloading {HOMES[dataset]}{file.remote} failed: {_reason(error)}"
+                f"dataset '{dataset}' needs {names}, which are not in {looked}, and downloading "
+                f"{HOMES[dataset]}{file.remote} failed: {_reason(error)}; put them into "
+                f"{_cache() / dataset}, ",
+                parameter="folder",
+                value=folder,
+                remedy="folder",
             ) from error
     return [path for path in paths.values() if path is not None]
 
@@ -128,7 +131,9 @@ def _folders(folder: Any) -> list[Path]:
         if value:
             path = Path(value).expanduser()
             if not path.is_dir():
-                raise CompositeFLError(f"{name}={value} is not a folder")
+                raise CompositeFLError(
+                    f"{name}={value} is not a folder", parameter=name, value=value
+                )
             folders.append(path)
     return [*folders, _cache(), *SYSTEM_FOLDERS]
 

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from compositefl.core.arrays import as_arrays
-from compositefl.core.errors import CompositeFLError, require_integer, require_positive
+from compositefl.core.errors import CompositeFLError, require_integer, require_positive, wrong_value
 from compositefl.data import synthetic as synthetic_data
 from compositefl.data.samples import sample_count, take
 
@@ -284,7 +284,7 @@ def _require_labels(data: Any, labels: Any) -> np.ndarray:
 
 def _proportions(rng: np.random.Generator, clients: int, alpha: Any) -> np.ndarray:
     if isinstance(alpha, bool) or not isinstance(alpha, (int, float, np.number)):
-        raise CompositeFLError(f"alpha={alpha!r} must be a finite number > 0")
+        raise wrong_value("alpha", alpha, "a finite number > 0", shown=repr(alpha))
     require_positive(alpha=float(alpha))
     # beyond 1e12 the shares are equal to rounding, and their sum would overflow at last
     return rng.dirichlet(np.full(clients, min(float(alpha), 1e12)))

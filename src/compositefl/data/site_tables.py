@@ -84,10 +84,9 @@ def _same_names(
             "are matched by name"
         )
     if extra:
-        it = "it" if len(extra) == 1 else "them"
         raise CompositeFLError(
-            f"{where} has {tables.list_columns(extra)}, which other sites lack; name the "
-            f"features, or leave {it} out"
+            f"{where} has {tables.list_columns(extra)}, which other sites lack; ",
+            remedy="features",
         )
 
 
@@ -95,7 +94,8 @@ def _same_type(frames: Frames, name: str) -> None:
     """Refuse a column that holds text, and say whether it does so everywhere."""
     if name.startswith("Unnamed: "):  # as pandas says
         raise CompositeFLError(
-            f"{next(iter(frames))}: '{name}' is a column without a name; name it, or leave it out"
+            f"{next(iter(frames))}: '{name}' is a column without a name; name it, ",
+            remedy="drop it",
         )
     examples = {where: text_example(frame[name]) for where, frame in frames.items()}
     wrong = {where: words for where, words in examples.items() if words is not None}
@@ -108,8 +108,8 @@ def _same_type(frames: Frames, name: str) -> None:
             "numbers"
         )
     raise CompositeFLError(
-        f"column '{name}' holds text or categories, such as '{words}'; turn it into numbers, or "
-        "leave it out"
+        f"column '{name}' holds text or categories, such as '{words}'; turn it into numbers, ",
+        remedy="drop it",
     )
 
 

@@ -9,7 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from compositefl.core.errors import CompositeFLError, require_integer, require_nonnegative
+from compositefl.core.errors import (
+    require_integer,
+    require_nonnegative,
+    wrong_value,
+)
 from compositefl.data.samples import Dataset, Samples
 
 
@@ -46,7 +50,9 @@ def generate(
     require_integer(clients=clients, features=features)
     require_integer(2, classes=classes)
     if isinstance(samples, str) and samples != "lognormal":
-        raise CompositeFLError(f"samples='{samples}' must be a whole number >= 1 or 'lognormal'")
+        raise wrong_value(
+            "samples", samples, "a whole number >= 1 or 'lognormal'", shown=repr(samples)
+        )
     if samples != "lognormal":
         require_integer(samples=samples)
     rng = np.random.default_rng(seed)

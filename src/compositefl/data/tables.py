@@ -121,7 +121,7 @@ def features_and_target(
         unnamed = [name for name in features if name.startswith("Unnamed: ")]  # as pandas says
         if unnamed:
             raise CompositeFLError(
-                f"{file}: '{unnamed[0]}' is a column without a name; name it, or leave it out"
+                f"{file}: '{unnamed[0]}' is a column without a name; name it, ", remedy="drop it"
             )
     if not features:
         raise CompositeFLError(f"{file} has no columns besides '{target}'")
@@ -192,8 +192,8 @@ def _refuse_text(frame: "pd.DataFrame", file: str | Path) -> None:
     if found:
         raise CompositeFLError(
             f"{file}: features must be numbers, but {list_columns(found, quote=False)} "
-            f"{'hold' if len(found) > 1 else 'holds'} text or categories; turn them into numbers, "
-            "or leave them out"
+            f"{'hold' if len(found) > 1 else 'holds'} text or categories; turn them into numbers, ",
+            remedy="drop them",
         )
 
 

@@ -11,6 +11,7 @@ from compositefl.core.errors import (
     require_nonnegative,
     require_positive,
     unknown_name,
+    wrong_value,
 )
 
 MEBIBYTE = 2**20
@@ -57,7 +58,7 @@ class DataTable:
         if not self.features or len({*self.features, self.target}) <= len(self.features):
             raise CompositeFLError("features and target must be different names")
         if not isinstance(self.kinds, Mapping):
-            raise CompositeFLError(f"kinds={self.kinds!r} must be a table")
+            raise wrong_value("kinds", self.kinds, "a table", shown=repr(self.kinds))
         for name, kind in self.kinds.items():
             if name not in self.features:
                 raise unknown_name("feature in kinds", name, self.features)
@@ -93,7 +94,7 @@ class Privacy:
         if self.epsilon is not None:
             require_positive(epsilon=self.epsilon)
         if self.delta >= 1:
-            raise CompositeFLError(f"delta={self.delta} must be below 1")
+            raise wrong_value("delta", self.delta, "below 1")
 
 
 def words(name: str, given: Any) -> tuple[str, ...]:

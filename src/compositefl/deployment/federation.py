@@ -18,6 +18,7 @@ from compositefl.core.errors import (
     CompositeFLError,
     require_integer,
     unknown_name,
+    wrong_value,
 )
 from compositefl.core.resolve import is_reference, require_kind
 from compositefl.deployment import penalty
@@ -113,14 +114,14 @@ class Federation:
         for word in (self.name, *self.sites):
             check_name("name", word)
         if not self.sites or len(set(self.sites)) < len(self.sites):
-            raise CompositeFLError(
-                f"sites={list(self.sites)} must be different names, at least one"
-            )
+            raise wrong_value("sites", list(self.sites), "different names, at least one")
         Options(**self.shared())  # checks them
         require_integer(minimum=0, minimum_sites=self.minimum_sites)
         if self.minimum_sites > len(self.sites):
             raise CompositeFLError(
-                f"minimum_sites={self.minimum_sites} is more than the {len(self.sites)} sites"
+                f"minimum_sites={self.minimum_sites} is more than the {len(self.sites)} sites",
+                parameter="minimum_sites",
+                value=self.minimum_sites,
             )
         if self.glm is not None:
             self._check_glm(self.glm)
@@ -175,7 +176,9 @@ class Federation:
         if algorithm.needs_everyone and 0 < self.minimum_sites < len(self.sites):
             raise CompositeFLError(
                 f"minimum_sites={self.minimum_sites}: {label} needs all {len(self.sites)} sites in "
-                f"every round, because {algorithm.needs_everyone}"
+                f"every round, because {algorithm.needs_everyone}",
+                parameter="minimum_sites",
+                value=self.minimum_sites,
             )
         if self.tolerance is not None and self.every == 0:
             raise CompositeFLError("tolerance needs evaluations: eval_every must not be 0")

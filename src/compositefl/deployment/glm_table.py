@@ -59,7 +59,11 @@ class GLMTable:
         if self.cv is not None:
             require_integer(minimum=2, cv=self.cv)
             if BY_FAMILY[self.family][1] is None:
-                raise CompositeFLError(f"family={self.family} has no cross-validation; give alpha")
+                raise CompositeFLError(
+                    f"family={self.family} has no cross-validation; give alpha",
+                    parameter="family",
+                    value=self.family,
+                )
         if (self.family == "cox") == (self.event is None):
             raise CompositeFLError("event names the column of events, for cox alone")
         if self.missing not in MISSING:

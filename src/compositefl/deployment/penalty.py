@@ -15,7 +15,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from compositefl.core.errors import CompositeFLError, require_nonnegative, unknown_name
+from compositefl.core.errors import CompositeFLError, require_nonnegative, unknown_name, wrong_value
 from compositefl.core.resolve import is_reference
 from compositefl.deployment.entries import fill
 from compositefl.deployment.trust import LIBRARY, own_class
@@ -37,7 +37,7 @@ def read_parts(given: Any) -> tuple[dict[str, Any], ...]:
 def read_path(given: Any) -> tuple[float, ...]:
     """The weights of a path."""
     if not isinstance(given, list) or not given:
-        raise CompositeFLError(f"path={given!r} must be a list of weights")
+        raise wrong_value("path", given, "a list of weights", shown=repr(given))
     for weight in given:
         require_nonnegative(path=weight)
     return tuple(float(weight) for weight in given)
@@ -52,7 +52,9 @@ def weight_of(run: str, path: tuple[float, ...]) -> float | None:
         last = len(path) - 1
         raise CompositeFLError(
             f"run={run}: the federation has a path of {len(path)} weights; name a run for each, "
-            f"such as {run.partition('-w')[0]}-w0 to -w{last}"
+            f"such as {run.partition('-w')[0]}-w0 to -w{last}",
+            parameter="run",
+            value=run,
         )
     return path[int(found.group(1))]
 

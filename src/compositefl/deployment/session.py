@@ -56,7 +56,9 @@ class SiteSession:
         """The round that a message is of, if it is one that was agreed to."""
         t = value(message, "round", int)
         if not 0 <= t <= (self.rounds - 1 if last is None else last):
-            raise CompositeFLError(f"round={t}: this site agreed to {self.rounds} rounds")
+            raise CompositeFLError(
+                f"round={t}: this site agreed to {self.rounds} rounds", parameter="round", value=t
+            )
         return t
 
     def call(self, method: str, t: int, message: Message) -> str:

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from compositefl.algorithms.base import Algorithm, Knobs
-from compositefl.core.errors import CompositeFLError, require_integer, require_positive
+from compositefl.core.errors import CompositeFLError, require_integer, require_positive, wrong_value
 from compositefl.core.vector import unwrap
 from compositefl.deployment import compute
 from compositefl.deployment.messages import Message, unpack, value
@@ -126,13 +126,18 @@ def numbers_of(message: Message) -> Knobs:
     """The numbers that a server asks a site to take, if they are such as a pilot sets."""
     given = value(message, "numbers", list)
     if len(given) != len(Knobs._fields):
-        raise CompositeFLError(f"numbers={given!r} must be those of {', '.join(Knobs._fields)}")
+        raise wrong_value(
+            "numbers", given, f"those of {', '.join(Knobs._fields)}", shown=repr(given)
+        )
     knobs = Knobs(*given)
     require_positive(local_lr=knobs.local_lr, server_lr=knobs.server_lr, memory=knobs.memory)
     require_integer(local_steps=knobs.local_steps)
     if knobs.local_steps > MOST_STEPS:
         raise CompositeFLError(
-            f"local_steps={knobs.local_steps}: numbers that set themselves are at most {MOST_STEPS}"
+            f"local_steps={knobs.local_steps}: numbers that set themselves are at most "
+            f"{MOST_STEPS}",
+            parameter="local_steps",
+            value=knobs.local_steps,
         )
     return knobs
 
@@ -145,5 +150,7 @@ def rounds_to_keep(message: Message, site: str) -> frozenset[int]:
         or len(found) > len(NAMES)
         or not all(type(t) is int and t >= 0 for t in found)
     ):
-        raise CompositeFLError(f"keep={found!r} must be at most {len(NAMES)} rounds of {site}")
+        raise wrong_value(
+            "keep", found, f"at most {len(NAMES)} rounds of {site}", shown=repr(found)
+        )
     return frozenset(found)

@@ -4,7 +4,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from compositefl.core.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError, wrong_value
 from compositefl.core.trees import tree_bytes
 from compositefl.core.types import PyTree
 from compositefl.core.vector import Vector
@@ -186,7 +186,7 @@ class Session(SiteSession):
         """The round of this site's last upload that the server accepted."""
         accepted = value(message, "accepted", dict).get(self.name)
         if not isinstance(accepted, int) or accepted < BEFORE_FIRST:
-            raise CompositeFLError(f"accepted={accepted!r} must be a round of {self.name}")
+            raise wrong_value("accepted", accepted, f"a round of {self.name}", shown=repr(accepted))
         return accepted
 
     def _vector(self, tree: PyTree = None) -> Any:

@@ -111,7 +111,11 @@ def network_of(
         params, trials = result.params, result.config.get("trials", 1)
         if trials > 1:
             if trial is None or not 0 <= trial < trials:
-                raise CompositeFLError(f"trial={trial}: the result has trials 0 to {trials - 1}")
+                raise CompositeFLError(
+                    f"trial={trial}: the result has trials 0 to {trials - 1}",
+                    parameter="trial",
+                    value=trial,
+                )
             params = jax.tree.map(lambda a: a[trial], params)
         loss = result.loss if loss is None else loss
     loss = loss.function if isinstance(loss, Coupled) else loss

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import expit, logsumexp, softmax, xlogy
 
-from compositefl.core.errors import CompositeFLError, require_positive, unknown_name
+from compositefl.core.errors import require_positive, unknown_name, wrong_value
 
 Array = np.ndarray
 
@@ -230,7 +230,7 @@ class Huber(Family):
     def __post_init__(self) -> None:
         require_positive(epsilon=self.epsilon)
         if self.epsilon <= 1:
-            raise CompositeFLError(f"epsilon={self.epsilon} must be above 1")
+            raise wrong_value("epsilon", self.epsilon, "above 1")
         if self.scale is not None:
             require_positive(scale=self.scale)
 

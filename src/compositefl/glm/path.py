@@ -222,8 +222,8 @@ class Server:
                 else "features separate some samples (a group in which one outcome never occurs)"
             )
             raise CompositeFLError(
-                f"{what}: without a penalty coefficients grow for ever. A ridge helps: "
-                "alpha=0.001, l1_ratio=0"
+                f"{what}: without a penalty coefficients grow for ever. A ridge helps: ",
+                remedy="ridge",
             )
 
     def _outcome(self) -> Path:

@@ -90,7 +90,7 @@ class Problems:
                 start = family.start(shares if family.response == "class" else shares[0])
             start = shares if start is None else start
             if not np.isfinite(start).all():
-                raise CompositeFLError("y is zero for all samples" + _where(q))
+                raise CompositeFLError("y is zero for all samples" + _where(q), parameter="y")
             x[: self.k] = start - d["sum_offset"] / self.weight[0]
         if family.has_scale:
             x[-1] = np.sqrt(max(d["sum_yy"][q][0] / self.weight[q] - shares[0] ** 2, 1e-300))

@@ -71,7 +71,9 @@ class Spec:
         if self.penalty is not None and (self.factors is not None or self.bounded):
             raise CompositeFLError(
                 f"penalty={self.penalty!r} has its own weights and bounds; penalty factors, bounds "
-                "and positive belong to the elastic net"
+                "and positive belong to the elastic net",
+                parameter="penalty",
+                value=self.penalty,
             )
 
     @property

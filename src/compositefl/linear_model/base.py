@@ -89,12 +89,16 @@ class GeneralizedLinearModel(BaseEstimator):
             try:
                 y = y.astype(float)
             except (TypeError, ValueError):
-                raise CompositeFLError("y holds values that are no numbers") from None
+                raise CompositeFLError(
+                    "y holds values that are no numbers", parameter="y"
+                ) from None
         y = y.astype(float)
         if not np.isfinite(y).all():
-            raise CompositeFLError("y has NaN or infinite values")
+            raise CompositeFLError("y has NaN or infinite values", parameter="y")
         if len(y) > 1 and np.ptp(y) == 0:
-            raise CompositeFLError(f"y is {y[0]:g} for all samples: there is nothing to fit")
+            raise CompositeFLError(
+                f"y is {y[0]:g} for all samples: there is nothing to fit", parameter="y"
+            )
         return y, 2
 
     def _numbers(self) -> dict[str, Any]:
@@ -248,7 +252,8 @@ class GeneralizedLinearModel(BaseEstimator):
             if problem := made.check(y[mine]):
                 raise CompositeFLError(
                     f"y of site '{site}' {problem} for the family {made.name}; it has values from "
-                    f"{y[mine].min():g} to {y[mine].max():g}"
+                    f"{y[mine].min():g} to {y[mine].max():g}",
+                    parameter="y",
                 )
 
     # --- using ----------------------------------------------------------------------------------

@@ -29,12 +29,13 @@ class Classifier(ClassifierMixin, GeneralizedLinearModel):
     def _response(self, y: Any) -> tuple[Array, int]:
         y = column_or_1d(y, warn=True)
         if y.dtype.kind == "f" and not np.isfinite(y).all():
-            raise CompositeFLError("y has NaN or infinite values")
+            raise CompositeFLError("y has NaN or infinite values", parameter="y")
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise CompositeFLError(
-                f"y holds one class alone, '{self.classes_[0]}', at all sites; it needs 2 classes"
+                f"y holds one class alone, '{self.classes_[0]}', at all sites; it needs 2 classes",
+                parameter="y",
             )
         return codes.astype(float), len(self.classes_)
 

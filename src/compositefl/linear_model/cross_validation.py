@@ -100,7 +100,11 @@ class CrossValidated(GeneralizedLinearModel):
     def _prepare(self, sites: LocalSites, X: Any, y: Array, rows: dict[str, Array]) -> None:
         if self._draws:
             if self.cv > len(y):
-                raise CompositeFLError(f"cv={self.cv} folds are more than the {len(y)} samples")
+                raise CompositeFLError(
+                    f"cv={self.cv} folds are more than the {len(y)} samples",
+                    parameter="cv",
+                    value=self.cv,
+                )
             self._count = int(self.cv)
             for site in sites.sites:
                 site.draw(self._count, self.random_state)
@@ -122,7 +126,11 @@ class CrossValidated(GeneralizedLinearModel):
             for number, (_, out) in enumerate(pairs, 1):
                 fold[out] = number
             if not fold.all():
-                raise CompositeFLError(f"cv={self.cv!r} leaves samples out of every fold")
+                raise CompositeFLError(
+                    f"cv={self.cv!r} leaves samples out of every fold",
+                    parameter="cv",
+                    value=self.cv,
+                )
             return fold
         given = np.asarray(self.cv)
         if given.shape != (len(y),):

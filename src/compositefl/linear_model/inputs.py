@@ -23,7 +23,8 @@ def check_columns(X: Any) -> None:
         more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
         raise CompositeFLError(
             f"X has columns that are no numbers: {', '.join(wrong[:5])}{more}; drop or encode them "
-            "(pandas.get_dummies makes a column per category)"
+            "(pandas.get_dummies makes a column per category)",
+            parameter="X",
         )
 
 
@@ -63,7 +64,9 @@ def refuse_missing(X: Any, rows: dict[str, Array], names: Sequence[str], impute:
     elif impute is None:
         bad, what = np.isnan, "NaN, missing values,"
     elif sparse.issparse(X):
-        raise CompositeFLError("X is sparse and has NaN; impute='mean' needs a dense table")
+        raise CompositeFLError(
+            "X is sparse and has NaN; impute='mean' needs a dense table", parameter="X"
+        )
     else:
         return
     dense = X.toarray() if sparse.issparse(X) else X
@@ -71,9 +74,12 @@ def refuse_missing(X: Any, rows: dict[str, Array], names: Sequence[str], impute:
         counts = bad(dense[mine]).sum(axis=0)
         if counts.any():
             at = int(np.argmax(counts > 0))
-            hint = "" if what.startswith("inf") else "; impute='mean' takes the mean of all sites"
+            filled = bad is np.isnan
             raise CompositeFLError(
-                f"X has {what} in column '{names[at]}' of site '{site}' ({counts[at]} rows){hint}"
+                f"X has {what} in column '{names[at]}' of site '{site}' ({counts[at]} rows)"
+                + ("; " if filled else ""),
+                parameter="X",
+                remedy="impute" if filled else None,
             )
 
 
@@ -83,7 +89,11 @@ def per_feature(name: str, value: Any, p: int) -> Array | None:
         return None
     array = np.asarray(value, float)
     if array.shape not in ((), (p,)):
-        raise CompositeFLError(f"{name} has shape {array.shape}; it must have {p} numbers, or one")
+        raise CompositeFLError(
+            f"{name} has shape {array.shape}; it must have {p} numbers, or one",
+            parameter=name,
+            value=value,
+        )
     if np.isnan(array).any():
         raise wrong_value(name, value, "numbers")
     return np.broadcast_to(array, (p,)).copy()
@@ -97,16 +107,24 @@ def per_sample(name: str, value: Any, n: int) -> Array | None:
     if array.ndim == 0:
         array = np.full(n, float(array))
     if array.shape != (n,):
-        raise CompositeFLError(f"{name} has shape {array.shape}; it must have {n} numbers")
+        raise CompositeFLError(
+            f"{name} has shape {array.shape}; it must have {n} numbers", parameter=name, value=value
+        )
     if not np.isfinite(array).all():
-        raise CompositeFLError(f"{name} has values that are no finite numbers")
+        raise CompositeFLError(
+            f"{name} has values that are no finite numbers", parameter=name, value=value
+        )
     return array
 
 
 def check_weights(weight: Array | None) -> Array | None:
     """Refuse negative sample weights, and weights that are all zero."""
     if weight is not None and ((weight < 0).any() or not weight.any()):
-        raise CompositeFLError("sample_weight must not be negative, and not zero for all samples")
+        raise CompositeFLError(
+            "sample_weight must not be negative, and not zero for all samples",
+            parameter="sample_weight",
+            value=weight,
+        )
     return weight
 
 
@@ -151,27 +169,32 @@ def survival_response(y: Any) -> Array:
         return _checked_times(array[:, 0].astype(float), array[:, 1])
     raise CompositeFLError(
         "y must be a structured array with an event (bool) and a time, as scikit-survival's "
-        f"Surv.from_arrays makes it, or two columns, time and event; it has shape {array.shape}"
+        f"Surv.from_arrays makes it, or two columns, time and event; it has shape {array.shape}",
+        parameter="y",
     )
 
 
 def _time_and_event(fields: list[tuple[str, Array]]) -> Array:
     if len(fields) != 2:
-        raise CompositeFLError(f"y has {len(fields)} fields; it must have two, event and time")
+        raise CompositeFLError(
+            f"y has {len(fields)} fields; it must have two, event and time", parameter="y"
+        )
     flags = [i for i, (_, values) in enumerate(fields) if values.dtype.kind == "b"]
     if not flags:
         flags = [i for i, (name, _) in enumerate(fields) if "event" in name or "status" in name]
     if len(flags) != 1:
-        raise CompositeFLError("y must have one field of type bool, the event, and one of times")
+        raise CompositeFLError(
+            "y must have one field of type bool, the event, and one of times", parameter="y"
+        )
     event, time = fields[flags[0]][1], fields[1 - flags[0]][1]
     return _checked_times(time.astype(float), event)
 
 
 def _checked_times(time: Array, event: Array) -> Array:
     if not np.isfinite(time).all() or (time < 0).any():
-        raise CompositeFLError("y has times that are negative, infinite or missing")
+        raise CompositeFLError("y has times that are negative, infinite or missing", parameter="y")
     if not np.isin(event, (0, 1)).all():
-        raise CompositeFLError("y has events other than 0 and 1")
+        raise CompositeFLError("y has events other than 0 and 1", parameter="y")
     if not event.any():
-        raise CompositeFLError("y has no event: all times are censored")
+        raise CompositeFLError("y has no event: all times are censored", parameter="y")
     return np.column_stack([time, event.astype(float)])

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from compositefl.core.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError, wrong_value
 from compositefl.core.types import Batch, Params
 from compositefl.models.base import Model, unpack
 from compositefl.problem import External
@@ -39,7 +39,7 @@ def model(
 ) -> Model:
     """See `compositefl.models.from_torch`."""
     if not isinstance(module, torch.nn.Module):
-        raise CompositeFLError(f"module={module!r} must be a torch.nn.Module")
+        raise wrong_value("module", module, "a torch.nn.Module", shown=repr(module))
     module = copy.deepcopy(module)  # what the user does with theirs later does not matter
     params = {
         name: p.detach().cpu().numpy().copy()

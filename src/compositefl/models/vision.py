@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from compositefl.core.errors import CompositeFLError, require_integer
+from compositefl.core.errors import require_integer, wrong_value
 from compositefl.models.base import Model, cross_entropy, from_network
 from compositefl.models.convolutions import (
     ConvNorm,
@@ -95,7 +95,7 @@ def resnet18(classes: int = 10, channels: int = 1) -> Model:
     """
     require_integer(2, classes=classes)
     if channels not in (1, 3):
-        raise CompositeFLError(f"channels={channels} must be 1 (28x28 inputs) or 3 (32x32 inputs)")
+        raise wrong_value("channels", channels, "1 (28x28 inputs) or 3 (32x32 inputs)")
     side = 28 if channels == 1 else 32
     inputs = [64, *(outputs for outputs, _ in RESNET_18)]
     network = Network(

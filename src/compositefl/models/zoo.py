@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from compositefl.core.errors import CompositeFLError, require_integer, unknown_name
+from compositefl.core.errors import CompositeFLError, require_integer, unknown_name, wrong_value
 from compositefl.core.resolve import require_kind, resolve
 from compositefl.models.base import (
     Model,
@@ -73,7 +73,11 @@ def mlp(
     if loss not in LOSSES:
         raise unknown_name("loss", loss, LOSSES)
     if len(widths) < 2:
-        raise CompositeFLError(f"widths={tuple(widths)} needs at least the inputs and the classes")
+        raise CompositeFLError(
+            f"widths={tuple(widths)} needs at least the inputs and the classes",
+            parameter="widths",
+            value=tuple(widths),
+        )
     for width in widths:
         require_integer(widths=width)
     inputs, *hidden, classes = (int(width) for width in widths)
@@ -103,7 +107,7 @@ def cnn_fedcanon(channels: int = 1) -> Model:
     28x28 inputs are padded to 32x32, which the parameter count asks for.
     """
     if channels not in (1, 3):
-        raise CompositeFLError(f"channels={channels} must be 1 (28x28 inputs) or 3 (32x32 inputs)")
+        raise wrong_value("channels", channels, "1 (28x28 inputs) or 3 (32x32 inputs)")
     layers = (*_conv(16), *_conv(32), Flatten(), *_dense(128), Dense(10))
     if channels == 1:
         network = Network((28, 28, 1), (Pad(2), *layers))
@@ -239,5 +243,7 @@ def build(name: str, *, input_shape: Sequence[int], classes: int | None, **optio
             raise CompositeFLError(f"{option} is for the {models}, not for '{name}'")
     given = {option: value for option, value in options.items() if value is not None}
     if not isinstance(given.get("intercept", True), bool):
-        raise CompositeFLError(f"intercept={given['intercept']!r} must be true or false")
+        raise wrong_value(
+            "intercept", given["intercept"], "true or false", shown=repr(given["intercept"])
+        )
     return _BUILDERS[name][0](tuple(int(size) for size in input_shape), classes, **given)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from compositefl.core.arrays import as_arrays, shapes_in_words
-from compositefl.core.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError, wrong_value
 from compositefl.core.types import Batch
 
 PIECE = 2**16  # samples checked at once
@@ -120,7 +120,9 @@ class OnDemand(ByNumber):
 
     def __init__(self, client: Callable[[int], Batch], sizes: Any):
         if not callable(client):
-            raise CompositeFLError(f"client={client!r} must be a function of a client's number")
+            raise wrong_value(
+                "client", client, "a function of a client's number", shown=repr(client)
+            )
         self.client = client
         self.sizes = np.asarray(sizes)
         if self.sizes.ndim != 1 or not self.sizes.size or self.sizes.dtype.kind not in "iu":

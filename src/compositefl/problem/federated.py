@@ -171,7 +171,9 @@ class Problem:
 
     def _check_loss(self, client: Any) -> None:
         if not callable(self.loss):
-            raise CompositeFLError(f"loss={self.loss!r} must be a function loss(params, batch)")
+            raise wrong_value(
+                "loss", self.loss, "a function loss(params, batch)", shown=repr(self.loss)
+            )
         if isinstance(self.loss, External):
             self.loss.check(jax.tree.map(lambda a: np.resize(a, (2, *np.shape(a)[1:])), client))
             return

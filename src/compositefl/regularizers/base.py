@@ -19,6 +19,7 @@ from compositefl.core.errors import (
     is_concrete,
     require_nonnegative,
     require_positive,
+    wrong_value,
 )
 from compositefl.core.trees import named_leaves
 from compositefl.core.types import Number, Params, PyTree
@@ -94,8 +95,11 @@ class Regularizer:
             if problem:
                 where = f"leaf '{name}'" if name else "the array"
                 raise CompositeFLError(
-                    f"{type(self).__name__}: {where} of shape {jnp.shape(leaf)} {problem}; "
-                    "use ByName to give leaves different regularizers"
+                    f"{type(self).__name__}: {where} of shape {jnp.shape(leaf)} {problem}"
+                    + ("; " if name else ""),
+                    parameter="leaf" if name else None,
+                    value=name or None,
+                    remedy="leaf" if name else None,  # an array alone has no other leaves
                 )
 
         for name in self.per_entry:
@@ -133,7 +137,7 @@ class Regularizer:
         limit = float(jnp.min(limit)) if isinstance(limit, jax.Array) else float(limit)
         if not 0 < t < limit:
             allowed = "> 0" if limit == float("inf") else f"in (0, 1/rho) = (0, {limit:.6g})"
-            raise CompositeFLError(f"{name}={t} must be {allowed} for {self!r}")
+            raise wrong_value(name, t, f"{allowed} for {self!r}")
 
     def _for_leaves(self: R, x: Params) -> list[R]:
         """For each leaf of x this regulariser with that leaf's numbers."""

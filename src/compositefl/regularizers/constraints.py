@@ -81,7 +81,12 @@ class Box(_EntrywiseIndicator):
         if is_traced(*both) or not largest(lambda low, high: 1 - (low <= high), *both):
             return
         if all(map(is_scalar, both)):
-            raise CompositeFLError(f"lower={self.lower} must be <= upper={self.upper}")
+            raise CompositeFLError(
+                f"lower={self.lower} must be <= upper={self.upper}",
+                parameter="lower",
+                value=self.lower,
+                also={"upper": self.upper},
+            )
         raise CompositeFLError("lower must be <= upper in every entry")
 
     def inside(self, x: jax.Array) -> jax.Array:

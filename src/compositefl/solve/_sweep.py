@@ -82,7 +82,11 @@ def sweep(
     above their start.
     """
     if not grid or not all(len(values) for values in grid.values()):
-        raise CompositeFLError(f"grid={dict(grid)} must name at least one field with values")
+        raise CompositeFLError(
+            f"grid={dict(grid)} must name at least one field with values",
+            parameter="grid",
+            value=dict(grid),
+        )
     points = [dict(zip(grid, p, strict=True)) for p in itertools.product(*grid.values())]
     problem, base = checked_problem(problem), with_regularizer(algorithm, regularizer)
     candidates = [at_point(base, point) for point in points]

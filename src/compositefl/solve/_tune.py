@@ -14,6 +14,7 @@ from compositefl.core.errors import (
     ConvergenceWarning,
     is_concrete,
     require_integer,
+    wrong_value,
 )
 from compositefl.problem import Problem
 from compositefl.regularizers.base import Regularizer
@@ -120,7 +121,9 @@ class Judge:
         """One number per candidate, smaller is better; infinity for one that diverged."""
         table, _ = run_all(self.problem, candidates, self.trials, options)
         if self.metric not in table:
-            raise CompositeFLError(f"metric='{self.metric}' must be one of {sorted(table.columns)}")
+            raise wrong_value(
+                "metric", self.metric, f"one of {sorted(table.columns)}", shown=repr(self.metric)
+            )
         self.bad -= {repr(candidate) for candidate in candidates}
         self.bad |= {repr(candidates[point]) for point in ended_badly(table)}
         late = table[table["round"] >= 0.9 * table["round"].max()]

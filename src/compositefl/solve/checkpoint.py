@@ -49,14 +49,18 @@ def load(path: Path, fingerprint: dict[str, Any], like: Any) -> Checkpoint:
             leaves = [file[f"leaf{i}"] for i in range(len(file.files) - 1)]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise CompositeFLError(
-            f"checkpoint={path} is not a compositefl checkpoint: {error}"
+            f"checkpoint={path} is not a compositefl checkpoint: {error}",
+            parameter="checkpoint",
+            value=path,
         ) from error
     saved, now = about["fingerprint"], json.loads(json.dumps(fingerprint))
     for name in sorted(saved.keys() | now.keys()):
         if saved.get(name) != now.get(name):
             raise CompositeFLError(
                 f"checkpoint={path} belongs to another run: {name} is {saved.get(name)} there "
-                f"and {now.get(name)} here"
+                f"and {now.get(name)} here",
+                parameter="checkpoint",
+                value=path,
             )
     state = jax.tree.unflatten(jax.tree.structure(like), leaves)
     rest = about["seconds"], about["history"], about.get("about", {})

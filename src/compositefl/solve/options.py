@@ -105,9 +105,10 @@ class Options:
         path = self.checkpoint_path
         if path is not None and path.exists() and not self.resume:
             raise CompositeFLError(
-                f"checkpoint={path} exists; pass resume=True to go on from it, or remove it",
+                f"checkpoint={path} exists; ",
                 parameter="checkpoint",
                 value=path,
+                remedy="resume",
             )
 
     def settled(self, algorithms: Sequence["Algorithm"]) -> "Options":
@@ -191,6 +192,15 @@ class Options:
             raise wrong_value("participation", share, f"in 1..{clients} clients")
         return share
 
+    def _absences(self, clients: int) -> dict[str, Any]:
+        """The options that keep some client out of a round, with their values."""
+        keeps_out = {
+            "participation": self.client_count(clients) < clients,
+            "replacement": self.replacement,
+            "dropout": self.dropout > 0,
+        }
+        return {name: getattr(self, name) for name, so in keeps_out.items() if so}
+
     def faults(self) -> list[str]:
         """What goes wrong in this run, in words: no theorem covers it."""
         lost = [f"uploads are lost (dropout={self.dropout})"] if self.dropout else []
@@ -207,7 +217,11 @@ class Options:
 
         name = type(algorithm).__name__
         if wants_theory(algorithm):
-            raise CompositeFLError("local_lr='theory' is understood by minimize alone")
+            raise CompositeFLError(
+                "local_lr='theory' is understood by minimize alone",
+                parameter="local_lr",
+                value="theory",
+            )
         algorithm = algorithm.at(Knobs(1e-6, 1))  # numbers that set themselves are in their range
         self._check_engine(problem)
         algorithm.check()
@@ -216,22 +230,29 @@ class Options:
             algorithm.regularizer.check_prox("eval_gamma", self.eval_gamma)
         check_hessian(algorithm, problem.loss, problem.parameter_count)
         clients = len(problem.sizes)
-        whole = self.client_count(clients) == clients and not self.replacement and not self.dropout
-        if algorithm.needs_everyone and not whole:
+        if algorithm.needs_everyone and (absent := self._absences(clients)):
+            (first, value), *others = absent.items()
+            given = ", ".join(f"{option}={value}" for option, value in absent.items())
             raise CompositeFLError(
-                f"participation={self.participation}, replacement={self.replacement}, "
-                f"dropout={self.dropout}: {name} needs all clients in every round, because "
-                f"{algorithm.needs_everyone}"
+                f"{given}: {name} needs all clients in every round, because "
+                f"{algorithm.needs_everyone}",
+                parameter=first,
+                value=value,
+                also=dict(others),
             )
         if self.replacement and jax.tree.leaves(algorithm.init_client(Vector(problem.params))):
             raise CompositeFLError(
                 f"replacement=True: {name} keeps a state on its clients, and a client that is "
-                "drawn twice would count twice but change its state once"
+                "drawn twice would count twice but change its state once",
+                parameter="replacement",
+                value=True,
             )
         if algorithm.needs_all_steps and self.stragglers:
             raise CompositeFLError(
                 f"stragglers={self.stragglers}: {name} needs all local steps of every client, "
-                f"because {algorithm.needs_all_steps}"
+                f"because {algorithm.needs_all_steps}",
+                parameter="stragglers",
+                value=self.stragglers,
             )
 
     def _check_engine(self, problem: "Problem") -> None:

@@ -95,7 +95,11 @@ class Run:
             there, missing = cluster.agreed(exists, not exists)
             if options.resume and there:
                 if missing:
-                    raise CompositeFLError(f"checkpoint={self.path} is not seen by every process")
+                    raise CompositeFLError(
+                        f"checkpoint={self.path} is not seen by every process",
+                        parameter="checkpoint",
+                        value=self.path,
+                    )
                 self._restore(self.path)
 
     def _warn_of_a_full_disk(self) -> None:
@@ -121,10 +125,12 @@ class Run:
         except jax.errors.JaxRuntimeError as error:
             if not cluster.together():
                 raise
-            kept = "without checkpoint= the run is lost"
-            if self.path is not None:
-                kept = f"resume=True goes on from checkpoint={self.path}, with any number of them"
-            raise ProcessLost(f"another process of the run has gone: {kept}") from error
+            raise ProcessLost(
+                "another process of the run has gone: ",
+                parameter="checkpoint",
+                value=self.path,
+                remedy="keep a checkpoint" if self.path is None else "resume elsewhere",
+            ) from error
         finally:
             self.simulation.release()
 

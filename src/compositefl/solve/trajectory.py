@@ -34,8 +34,11 @@ class Trajectory:
         algorithm = replace(algorithm, regularizer=regularizer or Zero())
         chosen.check(problem, algorithm)
         if automatic(algorithm):
+            name = automatic(algorithm)[0]
             raise CompositeFLError(
-                f"{automatic(algorithm)[0]}='auto' is understood by minimize, not by a Trajectory"
+                f"{name}='auto' is understood by minimize, not by a Trajectory",
+                parameter=name,
+                value="auto",
             )
         self._double = chosen.dtype == "float64"
         with jax.enable_x64(self._double):

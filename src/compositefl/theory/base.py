@@ -10,6 +10,7 @@ from compositefl.core.errors import (
     require_integer,
     require_nonnegative,
     require_positive,
+    wrong_value,
 )
 
 ROUNDING = 1e-9  # a step this much (relatively) above its limit is a rounding error
@@ -50,7 +51,7 @@ class Constants:
         if self.mu is not None:
             require_positive(mu=self.mu)
         if self.subgradient is not None and not self.subgradient >= 0:
-            raise CompositeFLError(f"subgradient={self.subgradient} must be a number >= 0")
+            raise wrong_value("subgradient", self.subgradient, "a number >= 0")
 
     def need(self, name: str, who: str) -> float:
         """The constant `name`, or an error that says who needs it."""

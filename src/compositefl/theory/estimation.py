@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from compositefl.core.errors import CompositeFLError, require_integer, require_positive
+from compositefl.core.errors import CompositeFLError, require_integer, require_positive, wrong_value
 from compositefl.core.vector import Vector, squared_norm
 from compositefl.engine.metrics import normal_map
 from compositefl.problem import Problem
@@ -95,7 +95,7 @@ def estimate(
         if value is not None:
             require_integer(**{name: value})
     if dtype not in ("float32", "float64"):
-        raise CompositeFLError(f"dtype='{dtype}' must be 'float32' or 'float64'")
+        raise wrong_value("dtype", dtype, "'float32' or 'float64'", shown=repr(dtype))
     phi = regularizer or Zero()
     phi.check_tree(problem.params)
     rho = float(np.max(np.asarray(phi.rho)))

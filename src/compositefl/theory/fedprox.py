@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from compositefl.core.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError, wrong_value
 from compositefl.theory.base import Constants, Setting, StepSizes, Theorem, above
 
 
@@ -123,7 +123,9 @@ class _Nonsmooth(Theorem):
         else:
             r = c.need("delta", self.name) / c.need("lipschitz", self.name) ** 2
         if not 0 < r * 2 * nu < 1 and nu > 0:
-            raise CompositeFLError(f"envelope={r:.4g} must be below 1/(2 nu) = {1 / (2 * nu):.4g}")
+            raise wrong_value(
+                "envelope", r, f"below 1/(2 nu) = {1 / (2 * nu):.4g}", shown=f"{r:.4g}"
+            )
         steps = {"server_lr": s.server_lr or 1.0, "local_lr": s.local_lr}
         return {**steps, "eta": r / math.sqrt(s.rounds), "eps": 0.0, "envelope": r}
 

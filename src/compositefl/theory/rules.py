@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from compositefl.algorithms.base import Algorithm
-from compositefl.core.errors import CompositeFLError, unknown_name
+from compositefl.core.errors import unknown_name, wrong_value
 from compositefl.problem import Problem
 from compositefl.regularizers.base import Regularizer
 from compositefl.theory import fednmap, fedprox, za1
@@ -165,7 +165,9 @@ def _theorem(name: str, theorem: str | float | None) -> Theorem:
         return next(iter(known.values()))
     number = str(theorem).lower().removeprefix("theorem").strip()
     if number not in known:
-        raise CompositeFLError(f"theorem={theorem!r} must be one of {', '.join(known)} for {name}")
+        raise wrong_value(
+            "theorem", theorem, f"one of {', '.join(known)} for {name}", shown=repr(theorem)
+        )
     return known[number]
 
 

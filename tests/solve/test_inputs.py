@@ -11,6 +11,7 @@ import scipy.sparse
 
 import compositefl as cfl
 from compositefl.data.samples import Samples
+from compositefl.solve.trajectory import Trajectory
 from tests.problems import squared_loss
 
 X = np.random.default_rng(0).normal(size=(12, 3))
@@ -161,3 +162,49 @@ def test_theorems_under_the_names_of_the_registry():
     found = [cfl.theory.stepsizes(n, constants, rounds=10) for n in names]
     assert len({repr(steps) for steps in found}) == 1
     assert set(cfl.theory.THEOREMS) <= set(cfl.ALGORITHMS)
+
+
+class BareL1(cfl.L1):
+    """One's own regulariser; @cfl.component was forgotten, here and below."""
+
+
+class BareOwn(cfl.Regularizer):
+    def __init__(self, weight):
+        self.weight = weight
+
+
+class BareFedAvg(cfl.FedAvg):
+    pass
+
+
+BARE = [  # regulariser, algorithm, what the message begins with
+    (BareL1(0.1), ALGORITHM, "the class BareL1 lacks @cfl.component"),
+    (BareOwn(0.1), ALGORITHM, "the class BareOwn lacks @cfl.component"),
+    (cfl.ByName({"*": BareL1(0.1)}), ALGORITHM, "the class BareL1 lacks"),
+    (
+        None,
+        cfl.FedNMap(local_steps=2, local_lr=0.1, regularizer=BareL1(0.1)),
+        "the class BareL1 lacks @cfl.component",
+    ),
+    (
+        None,
+        BareFedAvg(local_steps=2, local_lr=0.1),
+        "the class BareFedAvg lacks @cfl.component",
+    ),
+]
+
+
+@pytest.mark.parametrize(("phi", "algorithm", "text"), BARE)
+def test_a_class_without_component(phi, algorithm, text):
+    problem = MODEL.problem([(X, Y), (X, Y)])
+    options = {"rounds": 1, "progress": False}
+    calls = [
+        lambda: run(phi, algorithm),
+        lambda: cfl.sweep(problem, phi, algorithm, {"local_lr": [0.1]}, **options),
+        lambda: cfl.tune(problem, phi, {"one": algorithm}, **options),
+        lambda: Trajectory(problem, phi, algorithm),
+    ]
+    for call in calls[: 3 if phi is None else 4]:  # a Trajectory takes phi apart from its method
+        with pytest.raises(cfl.CompositeFLError) as error:
+            call()
+        assert str(error.value).startswith(text) and "\n" not in str(error.value)

@@ -15,6 +15,7 @@ from compositefl.cli.wording import about, with_remedy
 from compositefl.core.errors import CompositeFLError, unknown_name
 from compositefl.core.resolve import resolve
 from compositefl.solve._tune import TUNED
+from compositefl.solve.inputs import require_components
 from compositefl.solve.options import residual_gamma
 
 PLAIN = (int, float, str, bool)
@@ -74,6 +75,8 @@ def build_all(
             )
             raise CompositeFLError(f"{_as_given(name, value)} is not an option here: {have}")
     made = {name: _build(name, cls, given, tuning) for name, cls in classes.items()}
+    with about(option, ",".join(names)):
+        require_components(*made.values())
     return made
 
 

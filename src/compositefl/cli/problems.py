@@ -14,6 +14,7 @@ from compositefl.core.trees import named_leaves
 from compositefl.problem import Problem
 from compositefl.regularizers import REGULARIZERS, Regularizer, Zero, parse
 from compositefl.regularizers.by_name import unpenalized
+from compositefl.solve.inputs import require_components
 
 
 def build_problem(settings: Settings) -> tuple[Problem, Source]:
@@ -77,6 +78,7 @@ def build_regularizer(settings: Settings) -> Regularizer:
     """phi, without a weight on the --unpenalized parameters."""
     with about("--regularizer", settings.regularizer):
         phi = _parse(settings.regularizer)
+        require_components(phi)
     if settings.unpenalized and isinstance(phi, Zero):
         raise CompositeFLError("--unpenalized needs a --regularizer to leave out")
     return unpenalized(phi, settings.unpenalized or ())

@@ -3,6 +3,8 @@
 import difflib
 from typing import Any
 
+import jax
+
 from compositefl.algorithms import ALGORITHMS
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.component import replace, same
@@ -65,6 +67,7 @@ def as_algorithm(given: Any) -> Algorithm:
 def with_regularizer(algorithm: Any, regularizer: Any) -> Algorithm:
     """The algorithm with the regulariser, which may have been given to either, not to both."""
     method, given = as_algorithm(algorithm), as_regularizer(regularizer)
+    require_components(method, given)
     own = method.regularizer
     if isinstance(own, Zero) or same(own, given):
         return replace(method, regularizer=given)
@@ -75,6 +78,19 @@ def with_regularizer(algorithm: Any, regularizer: Any) -> Algorithm:
         parameter="regularizer",
         value=given,
     )
+
+
+def require_components(*parts: Algorithm | Regularizer) -> None:
+    """Refuse one's own class without @component, also inside another: JAX takes it for a number."""
+    for leaf in jax.tree.leaves(parts):
+        for parameter, kind in (("regularizer", Regularizer), ("algorithm", Algorithm)):
+            if isinstance(leaf, kind):
+                raise CompositeFLError(
+                    f"the class {type(leaf).__name__} lacks @cfl.component, which makes its fields "
+                    "numbers that JAX knows",
+                    parameter=parameter,
+                    value=leaf,
+                )
 
 
 def short(value: Any) -> str:

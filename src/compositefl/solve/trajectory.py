@@ -11,6 +11,7 @@ from compositefl.core.vector import unwrap
 from compositefl.problem import Problem
 from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.elementary import Zero
+from compositefl.solve.inputs import require_components
 from compositefl.solve.options import Options
 from compositefl.solve.run import Run
 
@@ -32,6 +33,7 @@ class Trajectory:
     ):
         chosen = Options(rounds=1, **options)  # where it ends is the caller's decision
         algorithm = replace(algorithm, regularizer=regularizer or Zero())
+        require_components(algorithm)
         chosen.check(problem, algorithm)
         if automatic(algorithm):
             name = automatic(algorithm)[0]

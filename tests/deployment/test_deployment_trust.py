@@ -8,6 +8,7 @@ import pytest
 from compositefl.core.errors import CompositeFLError
 from compositefl.deployment import Coordinator, Federation, InProcess
 from compositefl.deployment.trust import Trust, server_trust
+from compositefl.regularizers import L1
 from tests.deployment import trap
 from tests.deployment.deployment_cases import OWN, Local, declare, text
 
@@ -71,6 +72,22 @@ def test_algorithms_and_regularizers_too(table):
         declared = text(regularizer="subprocess:Popen:1")
     with pytest.raises(CompositeFLError, match="the module subprocess is not accepted"):
         Federation.parse(declared).trusting([OWN]).check()
+
+
+def test_a_regularizer_that_an_accepted_module_only_imports(monkeypatch):
+    """It is defined elsewhere, where nobody has accepted anything; it is not even called."""
+
+    class Imported(L1):
+        def __init__(self, *numbers):
+            trap.SPRUNG.append(numbers)
+
+    monkeypatch.setattr(Imported, "__module__", "elsewhere")
+    monkeypatch.setattr(trap, "Imported", Imported, raising=False)
+    trap.SPRUNG.clear()
+    declared = Federation.parse(text(regularizer=f"{TRAP}:Imported:1"))
+    with pytest.raises(CompositeFLError, match="comes from elsewhere, which is not accepted"):
+        declared.trusting([TRAP, OWN]).check()
+    assert not trap.SPRUNG
 
 
 def test_the_text_cannot_say_what_is_trusted():

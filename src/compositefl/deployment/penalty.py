@@ -69,6 +69,9 @@ def make(
     """phi, without a weight on the unpenalized parameters."""
     if parts and regularizer != "zero":
         raise CompositeFLError("give either regularizer or [[regularizers]], not both")
+    words = regularizer.split(":")[:2]
+    if words[0] not in REGULARIZERS and is_reference(":".join(words)):
+        own_class(":".join(words), Regularizer, modules)  # before it is called with its numbers
     rules = {part["pattern"]: _part(part, modules) for part in parts}
     if len(rules) < len(parts):
         raise CompositeFLError("[[regularizers]] has the same pattern twice")

@@ -22,11 +22,12 @@ REPEATS = 9
 CASES = {
     "network": "784-32-10 sigmoid network, 100 clients, Q = 10, minibatch 32",
     "cnn": "CNN with 112,394 parameters, 10 clients, Q = 10, minibatch 10",
+    "mobilenet": "MobileNetV3-Small, 4 clients, Q = 2, minibatch 32, images of 32 x 32",
     "logistic": "logistic regression, 30 clients, d = 20, Q = 10, minibatch 20",
     "logistic-20": "logistic regression, 30 clients, d = 20, Q = 20, minibatch 20",
 }
-BATCH = {"network": 32, "cnn": 10, "logistic": 20, "logistic-20": 20}
-ROUNDS = {"network": 10, "cnn": 3, "logistic": 1000, "logistic-20": 1000}
+BATCH = {"network": 32, "cnn": 10, "mobilenet": 32, "logistic": 20, "logistic-20": 20}
+ROUNDS = {"network": 10, "cnn": 3, "mobilenet": 1, "logistic": 1000, "logistic-20": 1000}
 STATES = {"local SGD": 1, "FedNMap": 2, "FedCanon": 2, "ZA1": 2}  # vectors of a client: model, own
 
 
@@ -52,6 +53,15 @@ def build(case):
             for _ in range(10)
         ]
         problem = cfl.models.cnn_zhang().problem(clients)
+    elif case == "mobilenet":
+        clients = [
+            cfl.data.Samples(
+                rng.random((64, 32, 32, 3), dtype=np.float32),
+                rng.integers(0, 10, 64).astype(np.int32),
+            )
+            for _ in range(4)
+        ]
+        problem = cfl.models.mobilenet_v3_small().problem(clients, coupled_batch=32)
     else:
         clients = [
             cfl.data.Samples(
@@ -61,7 +71,8 @@ def build(case):
             for _ in range(30)
         ]
         problem = cfl.models.logistic_regression(20).problem(clients)
-    steps = dict(local_steps=20 if case == "logistic-20" else 10, local_lr=0.05)
+    count = {"logistic-20": 20, "mobilenet": 2}.get(case, 10)
+    steps = dict(local_steps=count, local_lr=0.05)
     phi = cfl.ElasticNet(1e-3, 1e-2)
     methods = {
         "local SGD": (cfl.FedAvg(**steps), cfl.Zero()),

@@ -21,7 +21,7 @@ POSITIVE, NEGATIVE = COLOURS[0], COLOURS[4]  # of numbers with a sign
 # fmt: off
 METHODS = (
     "FedNMap", "ZA1", "FedCanon", "FedMiD", "FedDA", "Scaffold", "FedAvg",
-    "FedProx", "FastFedDA", "FedDR", "FedSplit", "FedADMM", "ProxSkip", "Scaffnew",
+    "FedProx", "FastFedDA", "FedDR", "Scaffnew", "FedADMM", "ProxSkip", "FedSplit",
     "FedDyn", "FedPD", "FedDC", "EControlDA", "Mime", "MimeLite", "STEM",
     "VRLSGD", "FedAvgM", "ScaffoldM", "ScaffoldI", "FedCanonII", "FedMSPP", "PGD",
     "ProxSGD", "NormSGD", "ProxNewton", "FedProxNonsmooth", "FedMSPPNonsmooth",

@@ -35,7 +35,15 @@ def plain(text):
 
 def strings(path):
     nodes = ast.walk(ast.parse(path.read_text()))
-    return {plain(text) for node in nodes if (text := words(node)) is not None}
+    return {plain(text) for node in nodes if (text := words(node) or sentence(node)) is not None}
+
+
+def sentence(node):
+    """What `wrong_value(name, value, wanted)` says; None for other nodes."""
+    if getattr(getattr(node, "func", None), "id", "") != "wrong_value":
+        return None
+    name, _, wanted, *_ = (words(arg) or "..." for arg in node.args)
+    return f"{name}=... must be {wanted}"
 
 
 def raised(path):
@@ -43,6 +51,8 @@ def raised(path):
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         name = getattr(getattr(node, "func", None), "id", "")
+        if sentence(node):
+            found.add(plain(sentence(node)))
         if name in RAISED:
             texts = [text for arg in node.args if (text := words(arg)) is not None]
             if texts and re.search(r"[a-z]{3} ", texts[-1]):

@@ -1,5 +1,7 @@
 """States in a file and clients on demand: the trajectory of memory, at the participants' cost."""
 
+import gc
+
 import jax
 import numpy as np
 import pytest
@@ -157,3 +159,12 @@ def test_clients_on_demand_are_checked_when_they_come(batch, said):
     sim = streamed(MemoryStates(CLIENTS, FLOAT), cfl.Problem(squared_loss, START, made))
     with pytest.raises(cfl.CompositeFLError, match=said):
         sim.advance(ROUNDS)  # it takes part in one of them
+
+
+@pytest.mark.parametrize("name", [None, "run.states"])
+def test_a_file_of_states_is_closed_with_its_last_user(tmp_path, name):
+    store = DiskStates(CLIENTS, FLOAT, name and tmp_path / name)
+    store.itself, file = store, store.file  # a cycle, as those of a simulation
+    del store
+    gc.collect()
+    assert file.closed

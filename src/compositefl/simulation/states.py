@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import tempfile
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -149,6 +150,7 @@ class DiskStates:
             _lock(self.file, path)
             if fresh:
                 self.file.truncate(0)
+        weakref.finalize(self, self.file.close)  # Python warns of files that it has to close itself
 
     def begin(self, starts: Sequence[ClientState]) -> None:
         """Every client stands at the start of its run."""

@@ -12,7 +12,8 @@ Batch: TypeAlias = PyTree  # samples; the leading axis of every array is the sam
 Array: TypeAlias = Any  # an array or number of NumPy or JAX, traced or not
 Number: TypeAlias = "float | jax.Array"  # a number, or a scalar of JAX, traced or not
 DType: TypeAlias = Any  # "float32", "float64" or the type of NumPy
-Loss: TypeAlias = Callable[[Params, Batch], Any]  # the mean over the samples of a batch
+Loss: TypeAlias = Callable[[Params, Batch], Array]  # the mean over the samples of a batch
+Accuracy: TypeAlias = Callable[[Params, Batch], Array]  # likewise; higher is better
 
 # What an algorithm keeps and sends, pytrees of `Vector`s and numbers. Each has classes of its own.
 ServerState: TypeAlias = PyTree  # what the server keeps from round to round
@@ -20,3 +21,6 @@ ClientState: TypeAlias = PyTree  # what a client keeps from round to round, () f
 LocalState: TypeAlias = PyTree  # a client's state within a round
 Broadcast: TypeAlias = PyTree  # what goes down the wire
 Upload: TypeAlias = PyTree  # what goes up the wire
+Points: TypeAlias = PyTree  # where gradients are wanted: a `Vector`, or a tuple of them
+Answers: TypeAlias = PyTree  # the gradients there, or (loss, gradient), shaped like the points
+Extras: TypeAlias = dict[str, PyTree]  # what a method's `begin` asks for besides, by name

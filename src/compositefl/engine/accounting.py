@@ -1,7 +1,8 @@
 """What one round costs: messages and prox evaluations, counted from the algorithm itself."""
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.component import component, replace, static
 from compositefl.core.trees import tree_bytes
-from compositefl.core.types import LocalState, Number, Params
+from compositefl.core.types import Broadcast, Extras, LocalState, Number, Params, PyTree, Upload
 from compositefl.core.vector import Vector
 from compositefl.regularizers.base import Regularizer
 
@@ -64,18 +65,18 @@ class _Counted(Regularizer):
         return self.inner.is_separable
 
     @property
-    def rho(self) -> Any:
+    def rho(self) -> Number:
         return self.inner.rho
 
-    def value(self, x: Params) -> Any:
+    def value(self, x: Params) -> Number:
         return self.inner.value(x)
 
-    def prox(self, z: Params, t: Number) -> Any:
+    def prox(self, z: Params, t: Number) -> Params:
         self.counter.calls += 1
         return self.inner.prox(z, t)
 
 
-def example_extras(algorithm: Algorithm, start: Vector) -> dict[str, Any]:
+def example_extras(algorithm: Algorithm, start: Vector) -> Extras:
     """Arguments of `algorithm.begin` that look like those of a round, for tracing."""
     flat, _ = ravel_pytree(start)
     there = {
@@ -90,19 +91,19 @@ def example_extras(algorithm: Algorithm, start: Vector) -> dict[str, Any]:
     return {name: there[name] for name in algorithm.needs}
 
 
-def round_cost(algorithm: Algorithm, x0: Any) -> RoundCost:
+def round_cost(algorithm: Algorithm, x0: Params) -> RoundCost:
     """Trace one round of `algorithm` from parameters like `x0`, and count."""
     counter = _Counter()
     counts = {"query": 0, "step": 0, "points": 0}
     steps = int(algorithm.steps)
 
-    def counted(name: str, function: Any, *args: Any) -> Any:
+    def counted(name: str, function: Callable[..., PyTree], *args: PyTree) -> PyTree:
         before = counter.calls
         out = function(*args)
         counts[name] = counter.calls - before
         return out
 
-    def counted_step(method: Algorithm, local: LocalState) -> Any:
+    def counted_step(method: Algorithm, local: LocalState) -> LocalState:
         points = counted("query", method.query, local, 0)
         counts["points"] = len(points) if isinstance(points, tuple) else 1
         gradient = jax.tree.map(
@@ -112,7 +113,7 @@ def round_cost(algorithm: Algorithm, x0: Any) -> RoundCost:
         )
         return counted("step", method.step, local, gradient, 0)
 
-    def trace(start: Vector) -> Any:
+    def trace(start: Vector) -> tuple[Broadcast, Upload]:
         method = replace(algorithm, regularizer=_Counted(algorithm.regularizer, counter))
         server, client = method.init_server(start), method.init_client(start)
         message = counted("broadcast", method.broadcast, server)

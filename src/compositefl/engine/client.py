@@ -3,7 +3,7 @@
 The simulation maps it over clients; a site on a network runs it as it is.
 """
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +11,28 @@ from jax import lax
 
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.errors import CompositeFLError
-from compositefl.core.types import Array, Batch, Broadcast, ClientState, Loss, Number, Params
+from compositefl.core.types import (
+    Answers,
+    Array,
+    Batch,
+    Broadcast,
+    ClientState,
+    Extras,
+    LocalState,
+    Loss,
+    Number,
+    Params,
+    Points,
+    PyTree,
+    Upload,
+)
 from compositefl.core.vector import Vector
 from compositefl.engine.hessian import dense_hessian
 from compositefl.engine.sampling import Stream, minibatch, round_key
 from compositefl.problem import Coupled
+
+if TYPE_CHECKING:
+    from compositefl.engine.eager import LoopOracle, SideBySideOracle
 
 AT_ANCHOR = frozenset({"full_loss", "full_gradient", "hessian"})  # of the client's own samples
 CHUNK = 2048  # samples evaluated at the same time on one device; bounds memory
@@ -41,7 +58,7 @@ class Keys(NamedTuple):
         """The keys of a client, from those of the round."""
         return self._replace(own=jax.random.fold_in(self.own, client))
 
-    def extras(self, algorithm: Algorithm, mean: Any) -> dict[str, Any]:
+    def extras(self, algorithm: Algorithm, mean: PyTree) -> Extras:
         """What `algorithm.begin` asks for, but what the client's own samples answer."""
         there = {"key": self.own, "shared_key": self.shared, "mean_full_gradient": mean}
         return {name: there[name] for name in algorithm.needs if name in there}
@@ -57,7 +74,7 @@ def client_keys(key: jax.Array, t: Number, client: Number) -> Keys:
     return round_keys(key, t).of(client)
 
 
-def weighted_loss(loss: Loss, params: Params, batch: Batch, weight: Array) -> Any:
+def weighted_loss(loss: Loss, params: Params, batch: Batch, weight: Array) -> jax.Array:
     """Sum over the samples of weight * loss, from a loss that is a mean over samples."""
     if isinstance(loss, Coupled):
         raise CompositeFLError("this needs a loss that is a mean over samples, not a coupled one")
@@ -71,14 +88,16 @@ def weighted_loss(loss: Loss, params: Params, batch: Batch, weight: Array) -> An
     return jnp.sum(jnp.where(weight > 0, losses * weight.astype(losses.dtype), 0.0))
 
 
-def coupled_mean(loss: Coupled, params: Params, samples: Batch, info: ClientInfo) -> Any:
+def coupled_mean(
+    loss: Coupled, params: Params, samples: Batch, info: ClientInfo
+) -> tuple[Array, Params]:
     """Mean of a coupled loss over the batches of a client, and its gradient.
 
     A client with fewer samples than a batch repeats them.
     """
     count = (info.size + loss.size - 1) // loss.size
 
-    def batch_of(j: Any) -> Any:
+    def batch_of(j: Number) -> tuple[Array, Params]:
         first = jnp.clip(info.size - loss.size, 0, j * loss.size)
         rows = info.start + (first + jnp.arange(loss.size, dtype=jnp.int32)) % info.size
         batch = jax.tree.map(lambda a: a.at[rows].get(mode="promise_in_bounds"), samples)
@@ -101,7 +120,7 @@ class Oracle(NamedTuple):
     key: jax.Array  # of the round's minibatches
     info: ClientInfo
 
-    def full(self, point: Vector) -> tuple[Any, Vector]:
+    def full(self, point: Vector) -> tuple[Array, Vector]:
         """Mean loss and gradient over all samples of the client."""
         if isinstance(self.loss, Coupled):
             loss, gradient = coupled_mean(self.loss, point.tree, self.samples, self.info)
@@ -121,7 +140,7 @@ class Oracle(NamedTuple):
             return own(point.tree, batch, weight)
         return dense_hessian(lambda x: weighted_loss(self.loss, x, batch, weight), point.tree)
 
-    def _all(self) -> tuple[Any, jax.Array]:
+    def _all(self) -> tuple[Batch, jax.Array]:
         """All samples of the client, and the weight of each in their mean."""
         info = self.info
         offset = jnp.arange(self.largest, dtype=jnp.int32)
@@ -133,7 +152,7 @@ class Oracle(NamedTuple):
         rows = info.start + offset
         return jax.tree.map(lambda a: a.at[rows].get(mode="clip"), self.samples), weight
 
-    def __call__(self, point: Vector, step: Number) -> tuple[Any, Vector]:
+    def __call__(self, point: Vector, step: Number) -> tuple[Array, Vector]:
         """Loss and gradient for a local step: of its minibatch, or of all samples."""
         if self.batch_size is None:
             return self.full(point)
@@ -144,7 +163,12 @@ class Oracle(NamedTuple):
         return loss, Vector(gradient)
 
 
-def gradients_at(algorithm: Algorithm, oracle: Any, points: Any, l: Number) -> Any:
+def gradients_at(
+    algorithm: Algorithm,
+    oracle: "Oracle | LoopOracle | SideBySideOracle",
+    points: Points,
+    l: Number,
+) -> Answers:
     """What the oracle says at the points of the l-th query, as `algorithm.step` wants it."""
     at = 0 if algorithm.one_minibatch else l
     return jax.tree.map(
@@ -154,9 +178,9 @@ def gradients_at(algorithm: Algorithm, oracle: Any, points: Any, l: Number) -> A
     )
 
 
-def answers_at_anchor(algorithm: Algorithm, oracle: Any, point: Vector) -> dict[str, Any]:
+def answers_at_anchor(algorithm: Algorithm, oracle: "Oracle | LoopOracle", point: Vector) -> Extras:
     """What `algorithm.begin` asks of the client's own samples, at the anchor."""
-    answers: dict[str, Any] = {}
+    answers: Extras = {}
     if algorithm.needs & {"full_loss", "full_gradient"}:
         loss, gradient = oracle.full(point)
         answers = {"full_loss": loss, "full_gradient": gradient}
@@ -171,8 +195,8 @@ def client_round(
     steps: Number,
     message: Broadcast,
     state: ClientState,
-    extras: dict[str, Any],
-) -> tuple[Any, Any, Any]:
+    extras: Extras,
+) -> tuple[Upload, ClientState, jax.Array]:
     """(upload, new private state, local steps taken) of one client that may take `steps` steps."""
     if algorithm.needs & AT_ANCHOR:
         extras = extras | answers_at_anchor(algorithm, oracle, algorithm.anchor(message))
@@ -180,12 +204,12 @@ def client_round(
     if not algorithm.takes_steps:
         return *algorithm.finish(local, jnp.int32(0)), jnp.int32(0)
 
-    def local_step(carry: Any) -> Any:
+    def local_step(carry: tuple[jax.Array, LocalState]) -> tuple[jax.Array, LocalState]:
         l, local = carry
         answers = gradients_at(algorithm, oracle, algorithm.query(local, l), l)
         return l + 1, algorithm.step(local, answers, l)
 
-    def goes_on(carry: Any) -> Any:
+    def goes_on(carry: tuple[jax.Array, LocalState]) -> jax.Array:
         l, local = carry
         return (l < steps) & ~algorithm.finished(local) if algorithm.stops_early else l < steps
 

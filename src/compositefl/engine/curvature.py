@@ -1,12 +1,12 @@
 """The curvature of a client's loss at a point: one number, by a power iteration on its Hessian."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from compositefl.core.types import Number
 from compositefl.core.vector import Vector, squared_norm
 
 POWER_STEPS = 12
@@ -20,12 +20,12 @@ def direction(seed: int, x: Vector) -> Vector:
     return x.map(lambda a: np.asarray(rng.normal(size=np.shape(a)), np.asarray(a).dtype))
 
 
-def largest_curvature(gradient: Callable[[Vector], Vector], x: Vector, v: Vector) -> Any:
+def largest_curvature(gradient: Callable[[Vector], Vector], x: Vector, v: Vector) -> jax.Array:
     """||H v|| after a power iteration, with products H v from differentiating the gradient."""
     product = lambda v: jax.jvp(gradient, (x,), (v,))[1]  # noqa: E731
     length = jnp.zeros((), jnp.result_type(*jax.tree.leaves(x)))
 
-    def body(_: Any, carry: Any) -> Any:
+    def body(_: Number, carry: tuple[Vector, jax.Array]) -> tuple[Vector, jax.Array]:
         v, _ = carry
         norm = jnp.sqrt(squared_norm(v))
         image = product(v / jnp.where(norm > 0, norm, 1.0))

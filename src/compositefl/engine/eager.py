@@ -8,7 +8,7 @@ of a network share what is here.
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,20 @@ import numpy as np
 
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.errors import CompositeFLError
-from compositefl.core.types import Batch, Broadcast, ClientState, LocalState, Number, Params
+from compositefl.core.types import (
+    Answers,
+    Array,
+    Batch,
+    Broadcast,
+    ClientState,
+    Extras,
+    LocalState,
+    Number,
+    Params,
+    Points,
+    PyTree,
+    Upload,
+)
 from compositefl.core.vector import Vector
 from compositefl.engine.client import AT_ANCHOR, CHUNK, answers_at_anchor, gradients_at
 from compositefl.engine.sampling import minibatch
@@ -36,7 +49,9 @@ def parts(loss: External | Coupled, size: int) -> Iterator[tuple[np.ndarray, flo
         yield rows, len(rows) / size
 
 
-def mean_over_parts(function: Callable[[Any], Any], loss: Any, samples: Batch) -> Any:
+def mean_over_parts(
+    function: Callable[[Batch], PyTree], loss: External | Coupled, samples: Batch
+) -> PyTree:
     """The mean over samples of a function that is a mean over a batch, in the parts of `loss`."""
     total = None
     for rows, share in parts(loss, len(jax.tree.leaves(samples)[0])):
@@ -45,7 +60,7 @@ def mean_over_parts(function: Callable[[Any], Any], loss: Any, samples: Batch) -
     return total
 
 
-def full_mean(loss: External | Coupled, params: Params, samples: Batch) -> tuple[Any, Any]:
+def full_mean(loss: External | Coupled, params: Params, samples: Batch) -> tuple[Array, Params]:
     """Mean of a loss over all samples, and its gradient."""
     return mean_over_parts(partial(external(loss).value_and_gradient, params), loss, samples)
 
@@ -55,7 +70,7 @@ def mean_value(function: External | Coupled, params: Params, samples: Batch) -> 
     return float(mean_over_parts(partial(external(function), params), function, samples))
 
 
-def take(samples: Batch, rows: np.ndarray) -> Any:
+def take(samples: Batch, rows: np.ndarray) -> Batch:
     """Some of the samples."""
     return jax.tree.map(lambda a: a[rows], samples)
 
@@ -74,16 +89,16 @@ class LoopOracle(NamedTuple):
     client: int
     samples: Batch  # the client's own, numpy arrays
 
-    def full(self, point: Vector) -> tuple[Any, Vector]:
+    def full(self, point: Vector) -> tuple[Array, Vector]:
         """Mean loss and gradient over all samples of the client."""
         value, gradient = full_mean(self.loss, jax.device_get(point.tree), self.samples)
         return value, Vector(gradient)
 
-    def hessian(self, _: Vector) -> Any:
+    def hessian(self, _: Vector) -> jax.Array:
         """A loss outside JAX has no second derivatives; `check_hessian` says so earlier."""
         raise CompositeFLError("a loss outside JAX has no Hessian")
 
-    def __call__(self, point: Vector, step: int) -> tuple[Any, Vector]:
+    def __call__(self, point: Vector, step: Number) -> tuple[Array, Vector]:
         """Loss and gradient for a local step: of its minibatch, or of all samples."""
         if self.batch_size is None:
             return self.full(point)
@@ -100,8 +115,8 @@ def client_round(
     steps: int,
     message: Broadcast,
     state: ClientState,
-    extras: dict[str, Any],
-) -> tuple[Any, Any, int]:
+    extras: Extras,
+) -> tuple[Upload, ClientState, int]:
     """(upload, new private state, local steps taken), as `engine.client.client_round`."""
     if algorithm.needs & AT_ANCHOR:
         extras = extras | answers_at_anchor(algorithm, oracle, anchor(algorithm, message))
@@ -124,9 +139,9 @@ class SideBySideOracle(NamedTuple):
     batch_size: int
     key: jax.Array  # of the round's minibatches
     clients: np.ndarray
-    samples: Sequence[Any]  # of each client, numpy arrays
+    samples: Sequence[Batch]  # of each client, numpy arrays
 
-    def __call__(self, points: Vector, step: int) -> tuple[Any, Vector]:
+    def __call__(self, points: Vector, step: Number) -> tuple[Array, Vector]:
         """Losses and gradients for a local step, each client's of its own minibatch."""
         sizes = np.array([len(jax.tree.leaves(own)[0]) for own in self.samples], np.int32)
         draws = _minibatches(self.key, self.clients, np.int32(step), self.batch_size, sizes)
@@ -142,8 +157,8 @@ def client_rounds(
     steps: int,
     message: Broadcast,
     states: ClientState,
-    extras: Sequence[dict[str, Any]],
-) -> tuple[Any, Any]:
+    extras: Sequence[Extras],
+) -> tuple[Upload, ClientState]:
     """(uploads, new private states) of several clients that take the same steps side by side."""
     stacked = jax.tree.map(lambda *a: jnp.stack(a), *extras)
     local, points = _begin_all(algorithm, message, oracle.clients, states, stacked)
@@ -155,37 +170,45 @@ def client_rounds(
 
 @jax.jit
 def _begin_all(
-    algorithm: Algorithm, message: Broadcast, numbers: Any, states: ClientState, extras: Any
-) -> Any:
+    algorithm: Algorithm,
+    message: Broadcast,
+    numbers: np.ndarray,
+    states: ClientState,
+    extras: Extras,
+) -> tuple[LocalState, Points]:
     """`_begin` of several clients. There may be neither states nor extras, hence the numbers."""
 
-    def one(_: Any, state: Any, extras: Any) -> Any:
+    def one(_: Array, state: ClientState, extras: Extras) -> tuple[LocalState, Points]:
         return _begin(algorithm, message, state, extras)
 
     return jax.vmap(one)(numbers, states, extras)
 
 
 @jax.jit
-def _step_all(algorithm: Algorithm, local: LocalState, answers: Any, l: Number) -> Any:
+def _step_all(
+    algorithm: Algorithm, local: LocalState, answers: Answers, l: Number
+) -> tuple[LocalState, Points]:
     """`_step` of several clients."""
     return jax.vmap(lambda local, answers: _step(algorithm, local, answers, l))(local, answers)
 
 
 @jax.jit
-def _finish_all(algorithm: Algorithm, local: LocalState, steps: Number) -> Any:
+def _finish_all(
+    algorithm: Algorithm, local: LocalState, steps: Number
+) -> tuple[Upload, ClientState]:
     """`_finish` of several clients."""
     return jax.vmap(lambda local: algorithm.finish(local, steps))(local)
 
 
-def _compiled(name: str) -> Callable[..., Any]:
+def _compiled(name: str) -> Callable[..., PyTree]:
     """A method of an algorithm, compiled once for each class and shape."""
     return jax.jit(lambda algorithm, *arguments: getattr(algorithm, name)(*arguments))
 
 
 @jax.jit
 def _begin(
-    algorithm: Algorithm, message: Broadcast, client: ClientState, extras: dict[str, Any]
-) -> Any:
+    algorithm: Algorithm, message: Broadcast, client: ClientState, extras: Extras
+) -> tuple[LocalState, Points]:
     """The local state, and where the first gradient is wanted."""
     local = algorithm.begin(message, client, **extras)
     return local, algorithm.query(local, jnp.int32(0))
@@ -193,14 +216,16 @@ def _begin(
 
 @jax.jit
 def _whole(
-    algorithm: Algorithm, message: Broadcast, client: ClientState, extras: dict[str, Any]
-) -> Any:
+    algorithm: Algorithm, message: Broadcast, client: ClientState, extras: Extras
+) -> tuple[Upload, ClientState]:
     """A round without local steps."""
     return algorithm.finish(algorithm.begin(message, client, **extras), jnp.int32(0))
 
 
 @jax.jit
-def _step(algorithm: Algorithm, local: LocalState, answers: Any, l: Number) -> Any:
+def _step(
+    algorithm: Algorithm, local: LocalState, answers: Answers, l: Number
+) -> tuple[LocalState, Points]:
     """The local state after step l, and where the next gradient is wanted."""
     local = algorithm.step(local, answers, l)
     return local, algorithm.query(local, l + 1)

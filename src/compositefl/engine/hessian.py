@@ -1,7 +1,6 @@
 """The Hessian of a client's mean loss, for methods that need it, and where it is refused."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +10,7 @@ from jax.flatten_util import ravel_pytree
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.symmetric import triangle_size
-from compositefl.core.types import Params
+from compositefl.core.types import Array, Loss, Params
 from compositefl.problem import Coupled, External
 
 # Parameters: 32 MB per matrix in float64 and 16 MB per upload, some 10 matrices at work.
@@ -19,7 +18,7 @@ LARGEST = 2000
 COLUMNS = 64  # of a Hessian by differentiation, at the same time; bounds memory
 
 
-def check_hessian(algorithm: Algorithm, loss: Any, parameters: int) -> None:
+def check_hessian(algorithm: Algorithm, loss: Loss, parameters: int) -> None:
     """Refuse a loss whose Hessian cannot be had, if the algorithm needs it."""
     if "hessian" not in algorithm.needs:
         return
@@ -39,7 +38,7 @@ def check_hessian(algorithm: Algorithm, loss: Any, parameters: int) -> None:
         )
 
 
-def dense_hessian(function: Callable[[Any], Any], params: Params) -> jax.Array:
+def dense_hessian(function: Callable[[Params], Array], params: Params) -> jax.Array:
     """The Hessian of a function of parameters, in their flat order, by differentiating twice."""
     flat, unravel = ravel_pytree(params)
     gradient = jax.grad(lambda v: function(unravel(v)))

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compositefl.algorithms.base import WITHIN, Knobs
+from compositefl.algorithms.base import WITHIN, Algorithm, Knobs
 
 MOST_STEPS = 100  # local steps that are ever tried
 SHORTEST = 3  # rounds of a duel
@@ -115,7 +115,12 @@ class Pilot:
 
     @classmethod
     def of(
-        cls, method: Any, curvature: float, noisy: bool, share: float, minibatches: bool = False
+        cls,
+        method: Algorithm,
+        curvature: float,
+        noisy: bool,
+        share: float,
+        minibatches: bool = False,
     ) -> "Pilot":
         """The first guess: local steps of 1/L, L the largest curvature of a client, many of them.
 
@@ -441,6 +446,6 @@ class Pilot:
         return Scale(min(path * self.scale.path, most), server)
 
 
-def longest_path(method: Any) -> float:
+def longest_path(method: Algorithm) -> float:
     """The most that eta_a Q eta_s may be below 1/rho."""
     return WITHIN * float(np.min(np.asarray(method.regularizer.max_prox)))

@@ -7,7 +7,6 @@ own draws.
 
 import math
 from enum import IntEnum
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,18 +29,20 @@ class Stream(IntEnum):
     SHARED = 5  # draws of an algorithm that all clients share
 
 
-def trial_key(seed: Array, trial: Any) -> jax.Array:
+def trial_key(seed: Array, trial: Array) -> jax.Array:
     """The key that all draws of one trial start from."""
     return jax.random.fold_in(jax.random.key(seed), trial)
 
 
-def round_key(key: jax.Array, stream: Stream, round_: Any) -> jax.Array:
+def round_key(key: jax.Array, stream: Stream, round_: Array) -> jax.Array:
     """The key of one stream in one round."""
     return jax.random.fold_in(jax.random.fold_in(key, int(stream)), round_)
 
 
 @jax.jit  # traced once, not at every call (docs/decisions.md)
-def threefry(k0: Any, k1: Any, x0: Any, x1: Any) -> tuple[jax.Array, jax.Array]:
+def threefry(
+    k0: jax.Array, k1: jax.Array, x0: jax.Array, x1: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """The Threefry-2x32 block cipher (Salmon et al. 2011) on uint32 words, 20 rounds.
 
     Written out without a loop so that XLA fuses it into one kernel (docs/decisions.md).
@@ -84,7 +85,7 @@ def permuted(key: jax.Array, size: int, at: jax.Array) -> jax.Array:
     a = math.isqrt(size - 1) + 1
     b = -(-size // a)
 
-    def pair(number: Any, halves: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def pair(number: Number, halves: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         left, right = halves
         shift, _ = threefry(k0, k1, right, jnp.uint32(2 * number))
         left = (left + shift % a) % a

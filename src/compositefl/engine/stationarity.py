@@ -1,8 +1,6 @@
 """How stationary a model is: the columns of the history that every engine measures alike."""
 
-from typing import Any
-
-from compositefl.core.types import Number
+from compositefl.core.types import Array, Number
 from compositefl.core.vector import Vector, squared_norm
 from compositefl.engine import metrics
 from compositefl.regularizers.base import Regularizer
@@ -30,11 +28,11 @@ def stationarity(
     phi: Regularizer,
     gamma: Number,
     x: Vector,
-    value: Any,
+    value: Array,
     gradient: Vector,
-    own: tuple[Vector, Any] | None,
+    own: tuple[Vector, Number] | None,
     gradient_z: Vector | None,
-) -> dict[str, Any]:
+) -> dict[str, Array]:
     """The metrics of a model x, from f(x) and its gradient.
 
     own: the method's `normal_map_point` (z, its gamma), whose prox is x; the normal map is then

@@ -1,7 +1,6 @@
 """The largest curvature of a client's loss, measured on the devices."""
 
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +14,8 @@ from compositefl.simulation.placement import AXIS, Placed, specs
 from compositefl.simulation.program import Program
 
 
-def _on_device(program: Program, placed: Placed, key: jax.Array, x: Vector, v: Vector) -> Any:
-    def one(info: ClientInfo) -> Any:
+def _on_device(program: Program, placed: Placed, key: jax.Array, x: Vector, v: Vector) -> jax.Array:
+    def one(info: ClientInfo) -> jax.Array:
         oracle = Oracle(
             program.loss,
             program.batch_size,
@@ -37,7 +36,7 @@ def _on_device(program: Program, placed: Placed, key: jax.Array, x: Vector, v: V
 
 
 @partial(jax.jit, static_argnames="program")
-def curvatures(program: Program, placed: Placed, key: jax.Array, x: Vector, v: Vector) -> Any:
+def curvatures(program: Program, placed: Placed, key: jax.Array, x: Vector, v: Vector) -> jax.Array:
     """The largest curvature at x over the clients of each device, of their first minibatches."""
     return jax.shard_map(
         partial(_on_device, program),

@@ -33,6 +33,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from platformdirs import user_cache_dir
 
 from compositefl.configuration import available_cores, settings
+from compositefl.core.types import PyTree
 from compositefl.simulation.placement import AXIS
 
 LINE = 64  # bytes of a cache line
@@ -97,7 +98,7 @@ def total(x: jax.Array, rank: jax.Array | None) -> jax.Array:
     return call(x, rank)
 
 
-def total_of(tree: Any, rank: jax.Array | None) -> Any:
+def total_of(tree: PyTree, rank: jax.Array | None) -> PyTree:
     """The sum over the devices of all arrays of a tree, floating-point numbers in one array.
 
     The devices wait for each other once per array.

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from compositefl.core.types import Batch, Loss, Number, Params
+from compositefl.core.types import Accuracy, Array, Batch, Loss, Number, Params, PyTree
 from compositefl.core.vector import Vector
 from compositefl.engine.client import CHUNK, coupled_mean, weighted_loss
 from compositefl.engine.stationarity import prox_point, stationarity
@@ -20,12 +20,12 @@ from compositefl.simulation.working_set import samples_at_once
 
 
 def sum_over_samples(
-    function: Callable[[Any, Any], Any],
+    function: Callable[[Batch, jax.Array], PyTree],
     samples: Batch,
     weight: jax.Array,
     chunk: int = CHUNK,
     shared: bool = False,
-) -> jax.Array:
+) -> PyTree:
     """Sum of function(batch, weights) over chunks of all samples on all devices.
 
     shared: all devices have the same samples, and each takes its part of them.
@@ -34,7 +34,7 @@ def sum_over_samples(
     count = -(-length // lax.axis_size(AXIS)) if shared else length
     begin = lax.axis_index(AXIS) * count if shared else 0
 
-    def part(j: Any, size: int) -> Any:
+    def part(j: Number, size: int) -> PyTree:
         first = begin + j * size
         start = jnp.minimum(first, length - size)  # the last chunk overlaps the one before
         cut = lambda a: lax.dynamic_slice_in_dim(a, start, size)  # noqa: E731
@@ -49,16 +49,16 @@ def sum_over_samples(
     return lax.psum(lax.fori_loop(0, -(-count // size), add, zero), AXIS)
 
 
-def mean_over_clients(loss: Coupled, x: Params, placed: Placed) -> Any:
+def mean_over_clients(loss: Coupled, x: Params, placed: Placed) -> tuple[Array, Params]:
     """f and its gradient, from the batches of each client of all devices."""
     info, clients = placed.info, len(placed.info.weight)
-    begin: Any = 0
+    begin: Number = 0
     count = clients
     if placed.shared:  # each device takes its part of the clients
         count = -(-clients // lax.axis_size(AXIS))
         begin = lax.axis_index(AXIS) * count
 
-    def part(i: Any) -> Any:
+    def part(i: Number) -> tuple[Array, Params]:
         row = jax.tree.map(lambda a: a.at[i].get(mode="clip"), info)
         weight = jnp.where(i < clients, row.weight, 0.0)
         mean = coupled_mean(loss, x, placed.samples, row)
@@ -73,7 +73,7 @@ def mean_over_clients(loss: Coupled, x: Params, placed: Placed) -> Any:
     return jax.tree.map(lambda a: a / weight.astype(a.dtype), total)
 
 
-def objective(loss: Loss, placed: Placed, x: Params) -> Any:
+def objective(loss: Loss, placed: Placed, x: Params) -> tuple[Array, Params]:
     """f and its gradient at x, from the clients of all devices."""
     if isinstance(loss, Coupled):
         return mean_over_clients(loss, x, placed)
@@ -85,7 +85,7 @@ def objective(loss: Loss, placed: Placed, x: Params) -> Any:
     )
 
 
-def mean_accuracy(accuracy: Callable[[Any, Any], Any], x: Params, test: Batch) -> jax.Array:
+def mean_accuracy(accuracy: Accuracy, x: Params, test: Batch) -> jax.Array:
     """Accuracy over the test set; a coupled one in batches of its size."""
     samples, weight = test
     if isinstance(accuracy, Coupled):
@@ -96,17 +96,17 @@ def mean_accuracy(accuracy: Callable[[Any, Any], Any], x: Params, test: Batch) -
 
 def _evaluate(
     loss: Loss,
-    accuracy: Callable[[Any, Any], Any] | None,
+    accuracy: Accuracy | None,
     placed: Placed,
     test: Batch,
     gamma: Number,
     regularizers: Regularizer,
-    models: Any,
-    normal_map_points: Any,
+    models: Vector,
+    normal_map_points: tuple[Vector, Array] | None,
 ) -> dict[str, jax.Array]:
     value_and_gradient = partial(objective, loss, placed)
 
-    def one(run: tuple[Regularizer, Vector, Any]) -> dict[str, jax.Array]:
+    def one(run: tuple[Regularizer, Vector, tuple[Vector, Array] | None]) -> dict[str, jax.Array]:
         phi, x, own = run
         value, tree = value_and_gradient(x.tree)
         gradient, gradient_z = Vector(tree), None
@@ -123,14 +123,14 @@ def _evaluate(
 @partial(jax.jit, static_argnames=("loss", "accuracy", "mesh"))
 def evaluate(
     loss: Loss,
-    accuracy: Callable[[Any, Any], Any] | None,
-    mesh: Any,
+    accuracy: Accuracy | None,
+    mesh: Mesh,
     placed: Placed,
     test: Batch,
     gamma: Number,
     regularizers: Regularizer,
-    models: Any,
-    normal_map_points: Any,
+    models: Vector,
+    normal_map_points: tuple[Vector, Array] | None,
 ) -> dict[str, jax.Array]:
     """Metrics of one model per run. gamma is the common prox parameter of the residuals.
 
@@ -146,7 +146,9 @@ def evaluate(
 
 
 @partial(jax.jit, static_argnames=("loss", "mesh"))
-def part_of_objective(loss: Loss, mesh: Any, placed: Placed, models: Any) -> Any:
+def part_of_objective(
+    loss: Loss, mesh: Mesh, placed: Placed, models: Vector
+) -> tuple[Array, Params]:
     """What some clients, brought to the devices, add to f and its gradient; a model per run."""
     each = lambda placed, models: lax.map(lambda x: objective(loss, placed, x.tree), models)  # noqa: E731
     return jax.shard_map(
@@ -159,7 +161,9 @@ def part_of_objective(loss: Loss, mesh: Any, placed: Placed, models: Any) -> Any
 
 
 @jax.jit
-def prox_points(gamma: Number, regularizers: Regularizer, models: Any, gradients: Any) -> Any:
+def prox_points(
+    gamma: Number, regularizers: Regularizer, models: Vector, gradients: Params
+) -> Vector:
     """The points where the normal map is measured, for methods without one of their own."""
     at = lambda phi, x, gradient: prox_point(phi, gamma, x, Vector(gradient))  # noqa: E731
     return jax.vmap(at)(regularizers, models, gradients)
@@ -167,20 +171,20 @@ def prox_points(gamma: Number, regularizers: Regularizer, models: Any, gradients
 
 @partial(jax.jit, static_argnames=("accuracy", "mesh"))
 def measure(
-    accuracy: Callable[[Any, Any], Any] | None,
-    mesh: Any,
+    accuracy: Accuracy | None,
+    mesh: Mesh,
     test: Batch,
     gamma: Number,
     regularizers: Regularizer,
-    models: Any,
-    normal_map_points: Any,
-    values: Any,
-    gradients: Any,
-    gradients_z: Any,
+    models: Vector,
+    normal_map_points: tuple[Vector, Array] | None,
+    values: Array,
+    gradients: Params,
+    gradients_z: Params | None,
 ) -> dict[str, jax.Array]:
     """The metrics of `evaluate`, from f and its gradient that somebody has added up."""
 
-    def one(test: Batch, run: Any) -> dict[str, jax.Array]:
+    def one(test: Batch, run: PyTree) -> dict[str, jax.Array]:
         phi, x, own, value, gradient, gradient_z = run
         gradient_z = None if gradient_z is None else Vector(gradient_z)
         row = stationarity(phi, gamma, x, value, Vector(gradient), own, gradient_z)

@@ -13,7 +13,16 @@ import numpy as np
 
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.trees import WeightedMean, as_number, floats_to
-from compositefl.core.types import DType, Number
+from compositefl.core.types import (
+    Array,
+    Batch,
+    Broadcast,
+    ClientState,
+    DType,
+    Extras,
+    Number,
+    Upload,
+)
 from compositefl.core.vector import Vector
 from compositefl.engine.client import AT_ANCHOR, answers_at_anchor, client_keys
 from compositefl.engine.curvature import CLIENTS, curvature_by_differences, direction
@@ -55,7 +64,7 @@ class TypedClients(ByNumber):
     def __init__(self, problem: Problem, dtype: DType):
         self.problem, self.dtype, self.sizes = problem, dtype, problem.sizes
 
-    def batch(self, number: int) -> Any:
+    def batch(self, number: int) -> Batch:
         """The samples of one client."""
         return gather(self.problem, [number], int(self.sizes[number]), self.dtype)
 
@@ -141,7 +150,7 @@ class LoopSimulation(SelfContained):
         rows = [self._measure(run, self.dtype.type(gamma)) for run in range(len(self.servers))]
         return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
-    def models(self) -> Any:
+    def models(self) -> Vector:
         """Every run's model, as numpy arrays with the runs as leading axis."""
         models = [model(a, s) for a, s in zip(self.algorithms, self.servers, strict=True)]
         return jax.tree.map(lambda *a: np.stack(a), *models)
@@ -206,12 +215,12 @@ class LoopSimulation(SelfContained):
     def _one_by_one(
         self,
         algorithm: Algorithm,
-        steps: Any,
-        message: Any,
-        clients: Any,
-        oracles: Any,
-        extras: Any,
-    ) -> Iterator[tuple[int, Any, Any, int]]:
+        steps: dict[int, int],
+        message: Broadcast,
+        clients: ClientState,
+        oracles: dict[int, LoopOracle],
+        extras: dict[int, Extras],
+    ) -> Iterator[tuple[int, Upload, ClientState, int]]:
         """(client, upload, new state, steps taken) of one client after the other."""
         for i, oracle in oracles.items():
             state = jax.tree.map(lambda a, i=i: a[i], clients)
@@ -220,12 +229,12 @@ class LoopSimulation(SelfContained):
     def _side_by_side(
         self,
         algorithm: Algorithm,
-        steps: Any,
-        message: Any,
-        clients: Any,
-        oracles: Any,
-        extras: Any,
-    ) -> Iterator[tuple[int, Any, Any, int]]:
+        steps: dict[int, int],
+        message: Broadcast,
+        clients: ClientState,
+        oracles: dict[int, LoopOracle],
+        extras: dict[int, Extras],
+    ) -> Iterator[tuple[int, Upload, ClientState, int]]:
         """The same, some clients at a time: a bound of the memory."""
         everyone = list(oracles)
         for first in range(0, len(everyone), self.together):
@@ -288,7 +297,7 @@ class LoopSimulation(SelfContained):
             row["accuracy"] = mean_value(self.accuracy, x.tree, self.test)
         return {name: float(number) for name, number in row.items()}
 
-    def _objective(self, x: Vector) -> tuple[Any, Vector]:
+    def _objective(self, x: Vector) -> tuple[Array, Vector]:
         """f(x) and its gradient."""
         mean = WeightedMean()
         for weight, samples in zip(self.evaluated_weights, self.evaluated, strict=True):
@@ -296,11 +305,11 @@ class LoopSimulation(SelfContained):
         value, gradient = mean.value()
         return value, Vector(gradient)
 
-    def _samples(self, problem: Problem) -> Sequence[Any]:
+    def _samples(self, problem: Problem) -> Sequence[Batch]:
         samples = TypedClients(problem, self.dtype)
         return samples if isinstance(problem.clients, OnDemand) else list(samples)
 
-    def _owned(self, a: Any) -> np.ndarray:
+    def _owned(self, a: Array) -> np.ndarray:
         return np.array(floats_to(self.dtype, a))
 
 

@@ -3,7 +3,7 @@ of one process, whose memory is one, all read the samples of all."""
 
 import warnings
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from compositefl import cluster
 from compositefl.configuration import more_threads, pool_threads
-from compositefl.core.types import Batch, DType, PyTree
+from compositefl.core.types import Array, Batch, DType, PyTree
 from compositefl.engine.client import ClientInfo
 from compositefl.engine.samples import aligned, all_samples, gather
 from compositefl.problem import Problem
@@ -23,10 +23,10 @@ class Placed(NamedTuple):
     """Data of a problem on a mesh: sharded over the devices, or shared by all of them."""
 
     samples: Batch  # clients' samples, one after the other
-    info: Any  # ClientInfo: one entry per row of the layout, or where shared per client
-    sample_weight: Any  # weight of each sample in f; 0 for padding
-    place_of: Any  # of each client: device * rows + row; on every device; None where shared
-    everything: Any = None  # the weight of all clients; None: that of those who are placed
+    info: PyTree  # ClientInfo: one entry per row of the layout, or where shared per client
+    sample_weight: Array  # weight of each sample in f; 0 for padding
+    place_of: Array  # of each client: device * rows + row; on every device; None where shared
+    everything: Array = None  # the weight of all clients; None: that of those who are placed
 
     @property
     def shared(self) -> bool:
@@ -80,13 +80,13 @@ class Layout:
         rows = self.order[device * self.rows : (device + 1) * self.rows]
         return rows[rows >= 0]
 
-    def to_rows(self, tree: PyTree) -> Any:
+    def to_rows(self, tree: PyTree) -> PyTree:
         """(run, client, ...) in the order of the clients -> rows on the devices."""
         take = np.maximum(self.order, 0)
         sharding = NamedSharding(self.mesh, PartitionSpec(None, AXIS))
         return jax.tree.map(lambda a: cluster.put(np.asarray(a)[:, take], sharding), tree)
 
-    def from_rows(self, tree: PyTree) -> Any:
+    def from_rows(self, tree: PyTree) -> PyTree:
         """Rows on the devices -> (run, client, ...) numpy arrays in the order of the clients."""
         clients = len(self.place_of)
 
@@ -110,7 +110,7 @@ def place(problem: Problem, layout: Layout, weights: np.ndarray, dtype: DType) -
     sharding = NamedSharding(mesh, PartitionSpec(AXIS))
     share = weights / weights.sum() / sizes  # of each sample of a client in f
 
-    def padded(values: np.ndarray, length: int, fill: Any, kind: Any) -> np.ndarray:
+    def padded(values: np.ndarray, length: int, fill: Array, kind: DType) -> np.ndarray:
         out = np.full(length, fill, kind)
         out[: len(values)] = values
         return out
@@ -132,7 +132,7 @@ def place(problem: Problem, layout: Layout, weights: np.ndarray, dtype: DType) -
         )
         sample_weights.append(padded(np.repeat(share[here], size), length, 0, dtype))
 
-    def join(*shards: Any) -> jax.Array:
+    def join(*shards: Array) -> jax.Array:
         shape = (mesh.size * shards[0].shape[0], *shards[0].shape[1:])
         shards = tuple(
             jax.device_put(s, d) for s, d in zip(shards, mesh.local_devices, strict=True)
@@ -147,7 +147,7 @@ def place(problem: Problem, layout: Layout, weights: np.ndarray, dtype: DType) -
     )
 
 
-def place_for_all(problem: Problem, mesh: Mesh, weights: np.ndarray, dtype: Any) -> Placed:
+def place_for_all(problem: Problem, mesh: Mesh, weights: np.ndarray, dtype: DType) -> Placed:
     """The samples of all clients in their order, in memory that all devices read."""
     sizes, clients = problem.sizes, len(problem.sizes)
     share = (weights / weights.sum() / sizes).astype(dtype)  # of each sample of a client in f
@@ -181,7 +181,7 @@ class Bringer:
         self.length = int(np.sort(problem.sizes)[-share:].sum())
         self.sharding = NamedSharding(mesh, PartitionSpec(AXIS))
 
-    def clients(self, who: np.ndarray, times: np.ndarray, start: np.ndarray) -> Any:
+    def clients(self, who: np.ndarray, times: np.ndarray, start: np.ndarray) -> ClientInfo:
         """The table of clients `who`, whose samples begin at `start`; nobody has times 0."""
         info = ClientInfo(
             who.astype(np.int32),
@@ -211,7 +211,7 @@ class Bringer:
             each = self.weights[here] * times[real] / (self.weights.sum() * size)
             sample_weight[number, : size.sum()] = np.repeat(each, size)
 
-        def join(*parts: Any) -> jax.Array:
+        def join(*parts: Array) -> jax.Array:
             shape = (devices * self.length, *parts[0].shape[1:])
             return jax.make_array_from_single_device_arrays(shape, self.sharding, list(parts))
 
@@ -259,11 +259,11 @@ def devices_with_threads() -> int:
     return most
 
 
-def replicated(mesh: Mesh, tree: PyTree) -> Any:
+def replicated(mesh: Mesh, tree: PyTree) -> PyTree:
     """Put `tree` on every device."""
     sharding = NamedSharding(mesh, PartitionSpec())
 
-    def put(a: Any) -> jax.Array:
+    def put(a: Array) -> jax.Array:
         # Not by jnp.asarray, which compiles a small program for every new shape.
         a = np.asarray(a)
         return cluster.put(a.astype(jax.dtypes.canonicalize_dtype(a.dtype), copy=False), sharding)

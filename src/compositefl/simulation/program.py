@@ -1,10 +1,11 @@
 """What a compiled program is made for, and what it changes: plain values, without any equation."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jax.sharding import Mesh
+
+from compositefl.core.types import Array, ClientState, Loss, ServerState
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class ClientSampling:
 class Program:
     """What is compiled in: everything but numbers and data."""
 
-    loss: Callable[[Any, Any], Any]
+    loss: Loss
     mesh: Mesh
     rows: int  # clients whose states one device keeps
     sampling: ClientSampling
@@ -45,8 +46,8 @@ class Program:
 class Conditions(NamedTuple):
     """What goes wrong on the way; None: nothing."""
 
-    dropout: Any = None  # probability that an upload is lost
-    stragglers: Any = None  # probability that a client finishes only some of its steps
+    dropout: Array = None  # probability that an upload is lost
+    stragglers: Array = None  # probability that a client finishes only some of its steps
 
 
 RELIABLE = Conditions()
@@ -55,13 +56,13 @@ RELIABLE = Conditions()
 class RunState(NamedTuple):
     """All that changes from round to round. Leading axis of every leaf: the run."""
 
-    server: Any
-    clients: Any  # second axis: rows of the layout
-    diverged: Any  # round in which the run left the finite numbers, -1 if it did not
+    server: ServerState
+    clients: ClientState  # second axis: rows of the layout
+    diverged: Array  # round in which the run left the finite numbers, -1 if it did not
 
 
 class Work(NamedTuple):
     """What the clients did, summed over them: for the accounts."""
 
-    visits: Any
-    steps: Any
+    visits: Array
+    steps: Array

@@ -5,7 +5,6 @@ Nothing here knows an algorithm's name.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +12,7 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from compositefl.algorithms.base import Algorithm
-from compositefl.core.types import Array, ClientState, Number, PyTree, ServerState
+from compositefl.core.types import Array, ClientState, Number, Params, PyTree, ServerState, Upload
 from compositefl.core.vector import Vector
 from compositefl.engine.client import ClientInfo, Oracle, client_round, round_keys
 from compositefl.engine.sampling import trial_key
@@ -29,7 +28,7 @@ from compositefl.simulation.placement import AXIS, Placed, specs
 from compositefl.simulation.program import Conditions, Program, RunState, Work
 
 
-def initial_state(algorithm: Algorithm, x0: Any, rows: int) -> tuple[Any, Any]:
+def initial_state(algorithm: Algorithm, x0: Params, rows: int) -> tuple[ServerState, ClientState]:
     """Server state of one run and the private states of `rows` clients."""
     start = Vector(x0)
     client = algorithm.init_client(start)
@@ -37,7 +36,7 @@ def initial_state(algorithm: Algorithm, x0: Any, rows: int) -> tuple[Any, Any]:
     return algorithm.init_server(start), clients
 
 
-def weighted_sum(weight: jax.Array, uploads: Any) -> Any:
+def weighted_sum(weight: jax.Array, uploads: Upload) -> Upload:
     """Sum over the leading axis, each row times its weight."""
 
     def leaf_sum(leaf: jax.Array) -> jax.Array:
@@ -50,15 +49,15 @@ def weighted_sum(weight: jax.Array, uploads: Any) -> Any:
 def one_round(
     program: Program,
     placed: Placed,
-    rank: Any,
+    rank: jax.Array | None,
     conditions: Conditions,
-    everything: Any,
+    everything: Array,
     t: Number,
     algorithm: Algorithm,
     server: ServerState,
-    clients: Any,
+    clients: ClientState,
     key: jax.Array,
-) -> tuple[Any, Any, Work]:
+) -> tuple[ServerState, ClientState, Work]:
     """One round of one run, on this device's share of the clients.
 
     rank: of this device, where the devices add up what they have. everything: the weight of all
@@ -78,18 +77,22 @@ def one_round(
         placed.samples,
         keys.minibatch,
     )
-    gradient: Any = None
+    gradient: PyTree = None
 
     if "mean_full_gradient" in algorithm.needs:  # a round trip before the local steps
 
-        def open_round(state: ClientState, info: ClientInfo, _: Any) -> Any:
+        def open_round(
+            state: ClientState, info: ClientInfo, _: Number
+        ) -> tuple[Vector, ClientState, int]:
             return oracle(info).full(algorithm.anchor(message))[1], state, 0
 
         everyone = present._replace(arrived=None)
         opening, _, _ = visit(program, open_round, states, info, everyone)
         gradient, *_ = mean_over_devices(opening, info, everyone, rank)
 
-    def work(state: ClientState, info: ClientInfo, steps: Number) -> Any:
+    def work(
+        state: ClientState, info: ClientInfo, steps: Number
+    ) -> tuple[Upload, ClientState, jax.Array]:
         extras = keys.of(info.id).extras(algorithm, gradient)
         return client_round(algorithm, oracle(info), steps, message, state, extras)
 
@@ -114,8 +117,12 @@ def one_round(
 
 
 def mean_over_devices(
-    total: Any, info: ClientInfo, present: Participants, rank: Any, states: Any = ()
-) -> tuple[Any, jax.Array, Any]:
+    total: Upload,
+    info: ClientInfo,
+    present: Participants,
+    rank: jax.Array | None,
+    states: ClientState = (),
+) -> tuple[Upload, jax.Array, ClientState]:
     """The weighted mean over the clients of all devices, from this device's weighted sum.
 
     Also the weight of the present clients, and the sum of `states`. All numbers go in one array,
@@ -129,11 +136,11 @@ def mean_over_devices(
 
 def visit(
     program: Program,
-    work: Callable[..., Any],
-    clients: Any,
+    work: Callable[..., tuple[Upload, ClientState, Number]],
+    clients: ClientState,
     info: ClientInfo,
     present: Participants,
-) -> tuple[Any, Any, Any]:
+) -> tuple[Upload, ClientState, Number]:
     """Let the present clients work: (weighted sum of the uploads that arrive, states, steps).
 
     A client's new state is kept only if its upload arrived: else it would drift away from what
@@ -141,7 +148,9 @@ def visit(
     """
     reliable = present.arrived is None
 
-    def batch(states: Any, info: ClientInfo, here: Participants) -> Any:
+    def batch(
+        states: ClientState, info: ClientInfo, here: Participants
+    ) -> tuple[Upload, ClientState, jax.Array]:
         over = (0, 0, 0 if jnp.ndim(here.steps) else None)  # steps differ only with stragglers
         uploads, new, taken = jax.vmap(work, in_axes=over)(states, info, here.steps)
         counted = here.times if reliable else here.times * here.arrived
@@ -159,7 +168,7 @@ def visit(
     rows = len(info.id)
     nobody = Participants(rows, 0, 0, False)
 
-    def extended(a: Any, fill: Any) -> Any:
+    def extended(a: Array, fill: Array) -> Array:
         return jnp.pad(a, (0, entries - len(a)), constant_values=fill) if jnp.ndim(a) else a
 
     queue = Participants(
@@ -167,11 +176,13 @@ def visit(
     )
     count = jnp.sum(present.times > 0)
 
-    def part(at: Any, clients: Any, here: Participants) -> Any:
+    def part(
+        at: jax.Array, clients: ClientState, here: Participants
+    ) -> tuple[Upload, ClientState, jax.Array]:
         read = lambda a: a.at[at].get(mode="clip")  # noqa: E731
         return batch(jax.tree.map(read, clients), jax.tree.map(read, info), here)
 
-    def cut(j: Any) -> Participants:
+    def cut(j: Number) -> Participants:
         some = lambda a: lax.dynamic_slice_in_dim(a, j * block, block) if jnp.ndim(a) else a  # noqa: E731
         return jax.tree.map(some, queue)
 
@@ -180,7 +191,7 @@ def visit(
         jax.eval_shape(lambda: part(queue.row[:block], clients, cut(0))),
     )
 
-    def body(j: Any, carry: Any) -> Any:
+    def body(j: Number, carry: PyTree) -> tuple[Upload, ClientState, jax.Array]:
         total, clients, taken = carry
         here = cut(j)
         at = jnp.where(here.times > 0, here.row, rows)  # a row that does not exist: nobody
@@ -204,14 +215,14 @@ def is_finite(tree: PyTree) -> jax.Array:
 def _run(
     program: Program,
     placed: Placed,
-    rank: Any,
+    rank: jax.Array | None,
     conditions: Conditions,
     algorithms: Algorithm,
     trials: jax.Array,
     seed: Array,
     state: RunState,
-    start: Any,
-    stop: Any,
+    start: Array,
+    stop: Array,
 ) -> tuple[RunState, Work]:
     """Rounds start, ..., stop - 1 of every run; ends early when all runs have diverged."""
     keys = jax.vmap(trial_key, in_axes=(None, 0))(seed, trials)
@@ -232,12 +243,12 @@ def _run(
         )
         return RunState(server, clients, diverged), made
 
-    def body(carry: Any) -> Any:
+    def body(carry: tuple[Array, RunState, Work]) -> tuple[Array, RunState, Work]:
         t, state, work = carry
         state, made = jax.vmap(partial(advance, t))(algorithms, keys, state)
         return t + 1, state, jax.tree.map(jnp.add, work, made)
 
-    def go_on(carry: Any) -> Any:
+    def go_on(carry: tuple[Array, RunState, Work]) -> jax.Array:
         return (carry[0] < stop) & jnp.any(carry[1].diverged < 0)
 
     none = jnp.zeros(trials.shape, jnp.int32)
@@ -248,14 +259,14 @@ def _run(
 def _run_on_mesh(
     program: Program,
     placed: Placed,
-    ranks: Any,
+    ranks: jax.Array | None,
     conditions: Conditions,
     algorithms: Algorithm,
     trials: jax.Array,
     seed: Array,
     state: RunState,
-    start: Any,
-    stop: Any,
+    start: Array,
+    stop: Array,
 ) -> tuple[RunState, Work]:
     rows = RunState(P(), P(None, AXIS), P())
     return jax.shard_map(
@@ -274,7 +285,7 @@ _on_one_device = _compile()
 _on_several = _compile(compiler_options={"xla_disable_hlo_passes": "cpu-parallel-task-assigner"})
 
 
-def run_rounds(program: Program, *arguments: Any) -> tuple[RunState, Work]:
+def run_rounds(program: Program, *arguments: PyTree) -> tuple[RunState, Work]:
     """Advance all runs from round `start` to round `stop`; the new state and the work done.
 
     Arguments as of `_run`, with the ranks of all devices.

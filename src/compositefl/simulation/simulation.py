@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Sequence
 from functools import partial
 from math import ceil
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import jax
@@ -17,7 +16,7 @@ from compositefl import cluster
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.trees import as_numbers, floats_to
-from compositefl.core.types import DType, PyTree
+from compositefl.core.types import Array, Batch, ClientState, DType, Params, PyTree, ServerState
 from compositefl.core.vector import Vector
 from compositefl.engine.curvature import direction
 from compositefl.engine.sampling import Stream, round_key, trial_key
@@ -50,7 +49,9 @@ from compositefl.simulation.states import SelfContained
 from compositefl.simulation.working_set import WORKING_SET, even_block, working_numbers
 
 # Data on the devices, one copy of each, for the next simulation of the same data.
-PLACED: WeakKeyDictionary[DataIdentity, tuple[Any, Placed]] = WeakKeyDictionary()
+PLACED: WeakKeyDictionary[DataIdentity, tuple[tuple[Mesh, bool, np.dtype, bytes], Placed]] = (
+    WeakKeyDictionary()
+)
 
 
 class Simulation(SelfContained):
@@ -121,7 +122,7 @@ class Simulation(SelfContained):
     def begin(self, algorithms: Sequence[Algorithm]) -> None:
         """Stand at the start, with these algorithms."""
         size, self.round = self.size, 0
-        self.groups: list[Any] = [
+        self.groups: Sequence[Group] = [
             self._group(algorithms[i : i + size], self.trials[i : i + size])
             for i in range(0, len(algorithms), size)
         ]
@@ -198,7 +199,7 @@ class Simulation(SelfContained):
         """For every run the round in which it left the finite numbers, -1 if it did not."""
         return np.concatenate([np.asarray(group.state.diverged) for group in self.groups])
 
-    def models(self) -> Any:
+    def models(self) -> Vector:
         """Every run's model, as numpy arrays with the runs as leading axis."""
         return concatenate([jax.device_get(group.models()) for group in self.groups])
 
@@ -239,7 +240,7 @@ class Simulation(SelfContained):
             PLACED[self.problem.data] = key, placed
         return placed
 
-    def _evaluated(self, weights: np.ndarray) -> Any:
+    def _evaluated(self, weights: np.ndarray) -> Placed | None:
         """The data of the history on the devices."""
         other = self.problem.for_evaluation()
         if other is self.problem:
@@ -254,7 +255,7 @@ class Simulation(SelfContained):
             layout = Layout(problem.sizes, layout.mesh)
         return place(problem, layout, weights, self.dtype)
 
-    def _test(self) -> Any:
+    def _test(self) -> Batch:
         """The test set cut over the devices, with the weight of each sample."""
         if self.problem.test is None or self.problem.accuracy is None:
             return ()
@@ -263,7 +264,7 @@ class Simulation(SelfContained):
         length = np.shape(jax.tree.leaves(self.problem.test)[0])[0]
         padded = -(-length // mesh.size) * mesh.size
 
-        def put(a: Any) -> jax.Array:
+        def put(a: Array) -> jax.Array:
             a = floats_to(self.dtype, a)
             # Padding has weight 0; it is real samples, because a coupled accuracy sees it.
             return cluster.put(np.resize(a, (padded, *a.shape[1:])), sharding)
@@ -287,13 +288,13 @@ class Group:
         self.state = self._first_state(start, replicated(mesh, np.full(self.size, -1, np.int32)))
         self.work = Work(np.zeros(self.size, int), np.zeros(self.size, int))
 
-    def _first_state(self, start: PyTree, diverged: Any) -> RunState:
+    def _first_state(self, start: PyTree, diverged: Array) -> RunState:
         """The state at the start."""
         layout = self.sim.layout
         server, clients = initial(layout.mesh, layout.rows, self.algorithms, start)
         return RunState(server, clients, diverged)
 
-    def _numbers(self, algorithms: Sequence[Algorithm]) -> Any:
+    def _numbers(self, algorithms: Sequence[Algorithm]) -> Algorithm:
         numbers = jax.tree.map(partial(as_numbers, self.sim.dtype), *algorithms)
         return replicated(self.sim.layout.mesh, numbers)
 
@@ -321,21 +322,23 @@ class Group:
             made = jax.device_get(made)  # waits for the program's end
         self.work = jax.tree.map(np.add, self.work, made)
 
-    def models(self) -> Any:
+    def models(self) -> Vector:
         """The model of every run."""
         return self.evaluated()[0]
 
-    def evaluated(self) -> tuple[Any, Any]:
+    def evaluated(self) -> tuple[Vector, tuple[Vector, Array] | None]:
         """The models, and the points of the normal map that methods have of their own."""
         return _models(self.algorithms, self.state.server)
 
 
 @partial(jax.jit, static_argnames=("mesh", "rows"))
-def initial(mesh: Mesh, rows: int, algorithms: Algorithm, x0: Any) -> Any:
+def initial(
+    mesh: Mesh, rows: int, algorithms: Algorithm, x0: Params
+) -> tuple[ServerState, ClientState]:
     """Server and client states of every run, at its place on the devices, in x0's type."""
     dtype = jnp.result_type(*jax.tree.leaves(x0))
 
-    def put(tree: PyTree, spec: PartitionSpec) -> Any:
+    def put(tree: PyTree, spec: PartitionSpec) -> PyTree:
         sharding = NamedSharding(mesh, spec)
         real = lambda a: a.astype(dtype) if jnp.issubdtype(a.dtype, jnp.floating) else a  # noqa: E731
         return jax.tree.map(lambda a: lax.with_sharding_constraint(real(a), sharding), tree)
@@ -347,16 +350,18 @@ def initial(mesh: Mesh, rows: int, algorithms: Algorithm, x0: Any) -> Any:
 
 
 @jax.jit
-def _models(algorithms: Algorithm, servers: Any) -> Any:
+def _models(
+    algorithms: Algorithm, servers: ServerState
+) -> tuple[Vector, tuple[Vector, Array] | None]:
     return jax.vmap(lambda a, s: (a.model(s), a.normal_map_point(s)))(algorithms, servers)
 
 
 @jax.jit
-def _rescaled(old: Algorithm, servers: Any, new: Algorithm) -> Any:
+def _rescaled(old: Algorithm, servers: ServerState, new: Algorithm) -> ServerState:
     return jax.vmap(lambda a, s, b: a.rescale(s, b))(old, servers, new)
 
 
-def concatenate(trees: Sequence[Any]) -> Any:
+def concatenate(trees: Sequence[PyTree]) -> PyTree:
     """The states of several groups as one, in numpy arrays that are the caller's own."""
     if len(trees) == 1:  # copy what is a view of a device's memory, and that only
         return jax.tree.map(lambda a: np.require(a, requirements=("O", "W")), trees[0])

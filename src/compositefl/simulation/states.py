@@ -11,6 +11,7 @@ import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,7 +57,7 @@ class SelfContained:
 class Row(NamedTuple):
     """What one client's state is made of."""
 
-    structure: Any
+    structure: jax.tree_util.PyTreeDef
     shapes: list[tuple[int, ...]]
     computed: list[np.dtype[Any]]
     kept: list[np.dtype[Any]]
@@ -109,12 +110,12 @@ class MemoryStates:
         for array, new in zip(self.runs[run], self.row.short(states), strict=True):
             array[who] = new
 
-    def snapshot(self) -> Any:
+    def snapshot(self) -> ClientState:
         """All states, the run in front; `restore` takes them back."""
         whole = [self.row.full([a.copy() for a in arrays]) for arrays in self.runs]
         return jax.tree.map(lambda *a: np.stack(a), *whole)
 
-    def restore(self, states: Any) -> None:
+    def restore(self, states: ClientState) -> None:
         """Go back to what `snapshot` gave."""
         for run, arrays in enumerate(self.runs):
             mine = self.row.short(jax.tree.map(lambda a, run=run: a[run], states))
@@ -142,7 +143,7 @@ class DiskStates:
         self.held: list[np.ndarray] = []  # tables of states that somebody may go back to
         self.saved: list[np.ndarray] = []  # tables of the last checkpoint
         if path is None:
-            self.file: Any = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+            self.file: FileIO = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
@@ -328,7 +329,7 @@ class StoredStates(Sequence[ClientState]):
     def __len__(self) -> int:
         return self.store.clients
 
-    def __getitem__(self, client: Any) -> Any:
+    def __getitem__(self, client: int | slice) -> ClientState:
         if isinstance(client, slice):
             return [self[i] for i in range(*client.indices(len(self)))]
         if not -len(self) <= client < len(self):
@@ -344,7 +345,7 @@ def _bytes(array: np.ndarray) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def _lock(file: Any, path: Path) -> None:
+def _lock(file: FileIO, path: Path) -> None:
     """Refuse a file that another run writes; the lock ends with the file."""
     try:
         import fcntl  # not on every system
@@ -356,7 +357,7 @@ def _lock(file: Any, path: Path) -> None:
         raise CompositeFLError(f"{path} is in use: another run keeps its states there") from None
 
 
-def _unlock(file: Any) -> None:
+def _unlock(file: FileIO) -> None:
     with suppress(ImportError):
         import fcntl
 

@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from compositefl import cluster
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.errors import CompositeFLError
-from compositefl.core.types import PyTree
+from compositefl.core.types import Array, PyTree
 from compositefl.core.vector import Vector
 from compositefl.engine.client import CHUNK
 from compositefl.engine.curvature import CLIENTS, direction
@@ -36,6 +36,8 @@ from compositefl.simulation.states import DiskStates, MemoryStates
 class StreamedSimulation(Simulation):
     """A `Simulation` that keeps clients' states in a store, and asks for samples round by round
     where the problem has its clients on demand. Runs go one after the other."""
+
+    groups: "Sequence[StreamedGroup]"
 
     def __init__(
         self, problem: Problem, *arguments: Any, store: MemoryStates | DiskStates, **options: Any
@@ -121,7 +123,7 @@ class StreamedSimulation(Simulation):
         if isinstance(self.store, DiskStates):
             self.store.release()
 
-    def _objective(self, models: Any) -> Any:
+    def _objective(self, models: Vector) -> PyTree:
         """f and its gradient at each run's model, some clients at a time."""
         bring, total = self.pass_over, None
         clients, at_once = len(bring.problem.sizes), bring.share * self.layout.mesh.size
@@ -152,7 +154,7 @@ class StreamedSimulation(Simulation):
         on_demand = isinstance(self.problem.clients, OnDemand)
         return None if on_demand or not self.shared else super()._placed(weights)
 
-    def _evaluated(self, weights: np.ndarray) -> Any:
+    def _evaluated(self, weights: np.ndarray) -> Placed | None:
         """The data of the history on the devices; None: a pass over the clients brings them."""
         other, who = self.problem.for_evaluation(), self.problem.evaluated_clients
         if not isinstance(other.clients, OnDemand):
@@ -175,7 +177,7 @@ class StreamedGroup(Group):
     sim: StreamedSimulation
     run = 0  # its number
 
-    def _first_state(self, start: PyTree, diverged: Any) -> RunState:
+    def _first_state(self, start: PyTree, diverged: Array) -> RunState:
         server, clients = initial(self.sim.layout.mesh, 1, self.algorithms, start)
         self.start = jax.tree.map(lambda a: np.asarray(a)[0, 0], clients)  # of every client
         return RunState(server, (), diverged)
@@ -239,6 +241,8 @@ class StreamedGroup(Group):
 
 
 @partial(jax.jit, static_argnums=3)
-def _draw(seed: Any, trial: Any, t: Any, sampling: ClientSampling) -> tuple[Any, Any]:
+def _draw(
+    seed: Array, trial: Array, t: Array, sampling: ClientSampling
+) -> tuple[jax.Array, jax.Array]:
     key = round_key(trial_key(seed, trial), Stream.PARTICIPANTS, t)
     return participants(key, sampling.clients, sampling.count, sampling.replacement)

@@ -1,12 +1,16 @@
 """How many clients and runs a device works on at the same time."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
+from compositefl.core.types import Array, PyTree
 from compositefl.problem import Coupled, Problem
+
+if TYPE_CHECKING:
+    from jax.extend.core import Jaxpr
 
 # Numbers that the largest arrays of all clients worked on at the same time may hold on one device:
 # with a handful of such arrays in float32, what a core's own cache keeps. Clients and runs beyond
@@ -24,7 +28,7 @@ def working_numbers(problem: Problem, batch_size: int | None) -> int:
     if isinstance(problem.loss, Coupled):
         samples = min(samples, problem.loss.size)
 
-    def like(shape: tuple[int, ...], leaf: Any) -> jax.ShapeDtypeStruct:
+    def like(shape: tuple[int, ...], leaf: Array) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape, leaf.dtype)
 
     params = jax.tree.map(lambda a: like(a.shape, a), problem.params)
@@ -35,14 +39,14 @@ def working_numbers(problem: Problem, batch_size: int | None) -> int:
     return max(problem.parameter_count, _largest_array(gradient.jaxpr))
 
 
-def samples_at_once(part: Callable[[int], Any], most: int) -> tuple[int, Any]:
+def samples_at_once(part: Callable[[int], PyTree], most: int) -> tuple[int, PyTree]:
     """How many samples to evaluate at the same time, and zeros like what `part(samples)` gives.
 
     At most `most`, and no more than keep arrays that grow with the samples within `EVALUATED`: the
     outputs of a network of convolutions.
     """
 
-    def largest(samples: int) -> tuple[int, Any]:
+    def largest(samples: int) -> tuple[int, PyTree]:
         program, out = jax.make_jaxpr(lambda: part(samples), return_shape=True)()
         return _largest_array(program.jaxpr), out
 
@@ -68,7 +72,7 @@ def _inner(parameters: dict[str, Any]) -> Iterator[Any]:
                 yield part
 
 
-def _largest_array(program: Any) -> int:
+def _largest_array(program: "Jaxpr") -> int:
     """Numbers in the largest array that a traced function or one that it calls computes."""
     largest = 0
     for equation in program.eqns:

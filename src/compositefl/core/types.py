@@ -24,3 +24,5 @@ Upload: TypeAlias = PyTree  # what goes up the wire
 Points: TypeAlias = PyTree  # where gradients are wanted: a `Vector`, or a tuple of them
 Answers: TypeAlias = PyTree  # the gradients there, or (loss, gradient), shaped like the points
 Extras: TypeAlias = dict[str, PyTree]  # what a method's `begin` asks for besides, by name
+
+HistoryRow: TypeAlias = dict[str, float]  # one evaluation of one run: the columns by name

@@ -10,7 +10,7 @@ import numpy as np
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.trees import weighted_mean
-from compositefl.core.types import Batch, Params, PyTree
+from compositefl.core.types import Array, Batch, Params, PyTree
 from compositefl.core.vector import Vector
 from compositefl.engine.eager import full_mean, mean_over_parts
 from compositefl.engine.samples import gather
@@ -26,7 +26,7 @@ EXACT = 1e-10  # residual of the free parameters, relative to the gradient
 STEPS = 5000  # of the proximal gradient method for them
 
 # f and its gradient, as NumPy's arrays: every operation of JAX would be compiled for each shape
-Objective = Callable[[Vector], tuple[Any, Vector]]
+Objective = Callable[[Vector], tuple[Array, Vector]]
 
 
 def weight_max(
@@ -100,7 +100,7 @@ def _objective(problem: Problem, shares: np.ndarray) -> Objective:
     samples = [gather(problem, [i], int(n), np.float64) for i, n in enumerate(problem.sizes)]
     compiled = jax.jit(jax.value_and_grad(loss.function)) if problem.compiles else None
 
-    def client(params: Params, batch: Batch) -> Any:
+    def client(params: Params, batch: Batch) -> PyTree:
         if compiled is None:
             return full_mean(loss, params, batch)
         return mean_over_parts(partial(compiled, params), loss, batch)

@@ -10,15 +10,16 @@ import jax
 import numpy as np
 
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.types import HistoryRow, PyTree
 
 
 class Checkpoint(NamedTuple):
     """The state at a round, the history so far and the run that it belongs to."""
 
-    state: Any
+    state: PyTree
     round: int
     seconds: float
-    history: list[dict[str, Any]]
+    history: list[HistoryRow]
     about: dict[str, Any] = {}  # noqa: RUF012  (a NamedTuple's default; never changed)
 
 
@@ -41,7 +42,7 @@ def save(path: Path, fingerprint: dict[str, Any], checkpoint: Checkpoint) -> Non
     temporary.replace(path)
 
 
-def load(path: Path, fingerprint: dict[str, Any], like: Any) -> Checkpoint:
+def load(path: Path, fingerprint: dict[str, Any], like: PyTree) -> Checkpoint:
     """Read a checkpoint of the run with this fingerprint; `like` gives the state's structure."""
     try:
         with np.load(path) as file:

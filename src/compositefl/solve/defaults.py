@@ -1,7 +1,5 @@
 """The algorithm where none is given."""
 
-from typing import Any
-
 from compositefl.algorithms import FedNMap, ProxNewton
 from compositefl.algorithms.base import Algorithm
 from compositefl.problem import Problem
@@ -12,7 +10,7 @@ from compositefl.solve.options import Options
 FEW = 200  # parameters up to which an upload of a Hessian is small
 
 
-def default_algorithm(problem: Problem, regularizer: Any, options: Options) -> Algorithm:
+def default_algorithm(problem: Problem, regularizer: object, options: Options) -> Algorithm:
     """ProxNewton for small convex problems with full gradients of everyone, else FedNMap."""
     if suits_newton(problem, as_regularizer(regularizer), options):
         return ProxNewton()

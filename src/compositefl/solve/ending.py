@@ -3,9 +3,11 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+
+from compositefl.core.types import HistoryRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,7 +65,7 @@ class Ending:
 
 
 def how_it_ended(
-    history: "pd.DataFrame | list[dict[str, Any]]",
+    history: "pd.DataFrame | list[HistoryRow]",
     stopped: str,
     *,
     tolerance: float | None = None,
@@ -100,7 +102,7 @@ def how_it_ended(
     return Ending(worst.kind, which + worst.sentence, tolerance)
 
 
-def columns(history: "pd.DataFrame | list[dict[str, Any]]") -> dict[str, np.ndarray]:
+def columns(history: "pd.DataFrame | list[HistoryRow]") -> dict[str, np.ndarray]:
     """The columns of a table, or of rows that are not one yet: pandas takes a while to load."""
     if isinstance(history, list):
         names = dict.fromkeys(name for row in history for name in row)

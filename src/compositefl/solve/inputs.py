@@ -1,7 +1,6 @@
 """What users pass as problem, regulariser and algorithm: taken where it is clear, or refused."""
 
 import difflib
-from typing import Any
 
 import jax
 
@@ -15,7 +14,7 @@ from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.elementary import Zero
 
 
-def checked_problem(problem: Any) -> Problem:
+def checked_problem(problem: object) -> Problem:
     """The problem, if it is one."""
     if isinstance(problem, Problem):
         return problem
@@ -26,7 +25,7 @@ def checked_problem(problem: Any) -> Problem:
     )
 
 
-def as_regularizer(given: Any) -> Regularizer:
+def as_regularizer(given: object) -> Regularizer:
     """The regulariser, also from None (no regulariser) or from words such as "l1:0.01"."""
     if isinstance(given, Regularizer):
         return given
@@ -46,7 +45,7 @@ def as_regularizer(given: Any) -> Regularizer:
     )
 
 
-def as_algorithm(given: Any) -> Algorithm:
+def as_algorithm(given: object) -> Algorithm:
     """The algorithm; a name or a class is refused, since it lacks the numbers."""
     if isinstance(given, Algorithm):
         return given
@@ -64,7 +63,7 @@ def as_algorithm(given: Any) -> Algorithm:
     )
 
 
-def with_regularizer(algorithm: Any, regularizer: Any) -> Algorithm:
+def with_regularizer(algorithm: object, regularizer: object) -> Algorithm:
     """The algorithm with the regulariser, which may have been given to either, not to both."""
     method, given = as_algorithm(algorithm), as_regularizer(regularizer)
     require_components(method, given)
@@ -93,7 +92,7 @@ def require_components(*parts: Algorithm | Regularizer) -> None:
                 )
 
 
-def short(value: Any) -> str:
+def short(value: object) -> str:
     """A value in a message, cut where it is long."""
     text = repr(value).replace("\n", " ")
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -192,7 +192,7 @@ class Options:
             raise wrong_value("participation", share, f"in 1..{clients} clients")
         return share
 
-    def _absences(self, clients: int) -> dict[str, Any]:
+    def _absences(self, clients: int) -> dict[str, float]:
         """The options that keep some client out of a round, with their values."""
         keeps_out = {
             "participation": self.client_count(clients) < clients,
@@ -308,7 +308,7 @@ class OptionField(NamedTuple):
     its default (dataclasses.MISSING: none) and one line about it."""
 
     name: str
-    types: tuple[Any, ...]
+    types: tuple[type | None, ...]
     default: Any
     help: str
 

@@ -14,7 +14,7 @@ from safetensors.numpy import save as safetensors
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.trees import named_leaves
-from compositefl.core.types import Params
+from compositefl.core.types import ClientState, HistoryRow, Params, ServerState
 from compositefl.solve.ending import Ending, columns, how_it_ended
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ BARE = "params"  # the name in files of a model that is one array and not a tree
 class _Table:
     """A field that takes rows and gives a table, made when it is first asked for."""
 
-    def __get__(self, owner: Any, kind: Any = None) -> Any:
+    def __get__(self, owner: "Result | None", kind: type | None = None) -> Any:
         if owner is None:
             return self
         value = owner.__dict__["history"]
@@ -37,7 +37,7 @@ class _Table:
             value = owner.__dict__["history"] = pd.DataFrame(value)
         return value
 
-    def __set__(self, owner: Any, value: Any) -> None:
+    def __set__(self, owner: "Result", value: "pd.DataFrame | list[HistoryRow]") -> None:
         owner.__dict__["history"] = value
 
 
@@ -47,10 +47,10 @@ class Result:
 
     params: Params  # the post-prox model
     history: "pd.DataFrame"  # one row per evaluation and trial
-    server: Any  # the server's final state
+    server: ServerState  # the server's final state
     # The clients' private states, the client as leading axis (after the trial); with states="disk"
     # a sequence that reads them (a list of one per trial).
-    clients: Any
+    clients: ClientState
     stopped: str  # "rounds", "tolerance", "interrupted" or "diverged"
     rounds: int  # rounds run
     diverged: list[int]  # per trial the round that left the finite numbers, from 1; 0 for none
@@ -190,7 +190,7 @@ def _nested(arrays: Mapping[str, np.ndarray]) -> Params:
     """The tree of nested dicts that the names speak of."""
     if set(arrays) == {BARE}:
         return arrays[BARE]
-    tree: dict[str, Any] = {}
+    tree: Params = {}
     for name, array in arrays.items():
         *folders, last = name.split("/")
         place = tree

@@ -19,6 +19,7 @@ import numpy as np
 from compositefl import cluster
 from compositefl.algorithms.base import Algorithm, automatic
 from compositefl.core.errors import CompositeFLError, ProcessLost
+from compositefl.core.types import HistoryRow, PyTree
 from compositefl.engine.accounting import round_cost
 from compositefl.engine.stationarity import METRICS
 from compositefl.problem import OnDemand, Problem, RowClients, Stacked, pieces
@@ -82,7 +83,7 @@ class Run:
         self.name = type(methods[0]).__name__
         self._measured: tuple[int, Any] = (-1, None)  # the round of an evaluation, and its numbers
         self.cost = round_cost(algorithms[0], problem.start(options.dtype))
-        self.history: list[dict[str, Any]] = []
+        self.history: list[HistoryRow] = []
         self.seconds = 0.0
         self.fingerprint: dict[str, Any] = {}
         if self.path is not None:
@@ -235,7 +236,7 @@ class Run:
         """Interrupted, and no other process has to hear of it first."""
         return interrupted() and not cluster.together()
 
-    def _measure(self) -> Any:
+    def _measure(self) -> PyTree:
         """The metrics of the present models."""
         round_ = self.simulation.round
         if self._measured[0] != round_:
@@ -290,7 +291,7 @@ class Run:
         self.simulation.resume(saved.about.get("seal", {}))
         self.seconds, self.history = saved.seconds, saved.history
 
-    def _steered(self) -> tuple[Any, dict[str, Any]]:
+    def _steered(self) -> tuple[PyTree, dict[str, Any]]:
         """(arrays, plain values) of the numbers that set themselves."""
         return ((), {}) if self.steering is None else self.steering.saved()
 
@@ -333,7 +334,7 @@ def _interrupt() -> Iterator[Callable[[], bool]]:
         yield pressed.is_set
         return
 
-    def handler(*_: Any) -> None:
+    def handler(*_: object) -> None:
         if pressed.is_set():
             raise KeyboardInterrupt
         pressed.set()

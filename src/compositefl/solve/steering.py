@@ -1,6 +1,6 @@
 """Pilots at work in a simulation: one a run, with the states that they go back to."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -9,7 +9,9 @@ import numpy as np
 from jax import lax
 
 from compositefl.algorithms.base import Algorithm, Knobs, automatic
+from compositefl.core.types import Array, Number, PyTree
 from compositefl.engine.pilot import Order, Pilot, longest_path
+from compositefl.regularizers.base import Regularizer
 
 BEFORE = Knobs(1e-6, 1)  # numbers before the first guess: gamma so small that x_0 = z_0
 NAMES = ("mark", "champion")  # of the states that are kept
@@ -107,7 +109,7 @@ class Steering:
             if np.isfinite(taken).all() or not pilot.begun:  # not finite: zero, or diverged
                 self.pilots[run] = pilot.gentler(path)
 
-    def _same(self, run: int) -> Any:
+    def _same(self, run: int) -> Callable[[Knobs, Knobs], bool]:
         method = self.methods[run]
         return lambda a, b: repr(method.at(a)) == repr(method.at(b))
 
@@ -134,12 +136,12 @@ class Steering:
         simulation.renumber(self.algorithms())
         return any(order.back for order in orders)
 
-    def saved(self) -> tuple[Any, dict[str, Any]]:
+    def saved(self) -> tuple[dict[str, PyTree], dict[str, Any]]:
         """(arrays, plain values) of all that a resumed run needs."""
         about = {"pilots": [p.saved() for p in self.pilots], "under": self.under}
         return self.kept, about
 
-    def restore(self, kept: Any, about: Mapping[str, Any]) -> None:
+    def restore(self, kept: PyTree, about: Mapping[str, Any]) -> None:
         """Take back what `saved` gave, before the simulation's own state is restored."""
         self.kept = jax.tree.map(np.array, kept)
         self.simulation.hold(list(self.kept.values()))
@@ -148,19 +150,19 @@ class Steering:
         self.simulation.renumber(self.algorithms())
 
 
-def _copy_run(source: Any, target: Any, run: int) -> None:
+def _copy_run(source: PyTree, target: PyTree, run: int) -> None:
     """Copy one run's part of a state into another."""
     jax.tree.map(lambda a, b: b.__setitem__(run, a[run]), source, target)
 
 
 @jax.jit
-def _taken(phi: Any, x: Any, steps: Any) -> Any:
+def _taken(phi: Regularizer, x: PyTree, steps: Array) -> Array:
     """The share of the norm of x that prox_t takes, for every t of `steps`."""
 
-    def norm(tree: Any) -> Any:
+    def norm(tree: PyTree) -> jax.Array:
         return jnp.sqrt(sum(jnp.sum(jnp.square(a)) for a in jax.tree.leaves(tree)))
 
-    def share(t: Any) -> Any:
+    def share(t: Number) -> Array:
         return norm(jax.tree.map(jnp.subtract, x, phi.prox(x, t))) / norm(x)
 
     return lax.map(share, steps)

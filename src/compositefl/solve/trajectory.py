@@ -7,6 +7,7 @@ import jax
 from compositefl.algorithms.base import Algorithm, automatic
 from compositefl.core.component import replace
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.types import Params
 from compositefl.core.vector import unwrap
 from compositefl.problem import Problem
 from compositefl.regularizers.base import Regularizer
@@ -58,7 +59,7 @@ class Trajectory:
             self._simulation.advance(stop)
             self._simulation.block_until_ready()
 
-    def models(self) -> Any:
+    def models(self) -> Params:
         """The present models, with the trials as leading axis."""
         with jax.enable_x64(self._double):
             return unwrap(self._simulation.models())

@@ -50,18 +50,18 @@ class Knobs(NamedTuple):
     memory: float = 1.0  # gamma / eta_hat: over how many rounds z averages gradients at zeros
 
 
-def is_auto(value: Any) -> bool:
+def is_auto(value: object) -> bool:
     """Whether a number is to set itself."""
     return isinstance(value, str) and value == AUTO
 
 
-def automatic(algorithm: Any) -> list[str]:
+def automatic(algorithm: "Algorithm") -> list[str]:
     """The fields of an algorithm that are to set themselves."""
     names = [f.name for f in dataclasses.fields(algorithm)]
     return [name for name in names if is_auto(getattr(algorithm, name))]
 
 
-def wants_theory(algorithm: Any) -> bool:
+def wants_theory(algorithm: "Algorithm") -> bool:
     """Whether the step sizes are left to the theorem."""
     step = getattr(algorithm, "local_lr", None)
     return isinstance(step, str) and step == "theory"
@@ -211,7 +211,7 @@ class Algorithm:
         """The local state after the l-th local step; `gradient` is shaped like the query."""
         raise NotImplementedError
 
-    def finished(self, local: LocalState) -> Any:
+    def finished(self, local: LocalState) -> jax.Array:
         """Whether the client may stop before its last step, for a class that `stops_early`."""
         raise NotImplementedError
 

@@ -15,12 +15,12 @@ problem, with exact line search): the gap falls as O(G^2/(m k)) for a G-Lipschit
 Only values and subgradients are needed.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from compositefl.core.types import Number
+from compositefl.core.types import Array, Number
 from compositefl.core.vector import Vector, squared_norm
 
 
@@ -29,14 +29,14 @@ class Solve(NamedTuple):
 
     centre: Vector
     u: Vector  # the next point to evaluate
-    a0: Any  # the aggregated cut
+    a0: jax.Array  # the aggregated cut
     a: Vector
     best: Vector
-    upper: Any  # h(best)
-    lower: Any  # a lower bound of min h
+    upper: jax.Array  # h(best)
+    lower: jax.Array  # a lower bound of min h
 
     @property
-    def gap(self) -> Any:
+    def gap(self) -> jax.Array:
         """h(best) - min h is at most this, up to rounding."""
         return self.upper - self.lower
 
@@ -47,7 +47,9 @@ def begin_solve(x: Vector) -> Solve:
     return Solve(x, x, number, x.zeros(), x, number + jnp.inf, number - jnp.inf)
 
 
-def improve(solve: Solve, loss: Any, gradient: Vector, nu: Number, m: Any, first: Any) -> Solve:
+def improve(
+    solve: Solve, loss: Array, gradient: Vector, nu: Number, m: Number, first: Array
+) -> Solve:
     """Take up loss and subgradient at `solve.u`; `first` marks the first evaluation."""
     x, u = solve.centre, solve.u
     d = u - x
@@ -69,7 +71,7 @@ def improve(solve: Solve, loss: Any, gradient: Vector, nu: Number, m: Any, first
     return Solve(x, x - a / m, a0, a, best, jnp.minimum(h, solve.upper), lower)
 
 
-def inner(x: Vector, y: Vector) -> Any:
+def inner(x: Vector, y: Vector) -> jax.Array:
     """<x, y>."""
     products = jax.tree.map(jnp.vdot, x, y)
     return jnp.sum(jnp.stack(jax.tree.leaves(products)))

@@ -1,7 +1,7 @@
 """EControlDA: dual averaging with compressed uploads (Gao, Rodomanov, Rack, Stich 2025)."""
 
 from dataclasses import KW_ONLY
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ class Server(NamedTuple):
     total: Vector  # G, the sum of all h so far
     x: Vector
     average: Vector  # of x_1, ..., x_t
-    round: Any
+    round: Number
 
 
 class Client(NamedTuple):
@@ -92,7 +92,7 @@ class EControlDA(Algorithm):
     def compress(self) -> Compressor:
         return parse(self.compressor) if isinstance(self.compressor, str) else self.compressor
 
-    def gain(self, v: Vector) -> Any:
+    def gain(self, v: Vector) -> Number:
         """kappa for vectors like v."""
         if self.control_gain is not None:
             return self.control_gain

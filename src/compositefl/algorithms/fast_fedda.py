@@ -1,7 +1,7 @@
 """Fast-FedDA: dual averaging that uses strong convexity (Bao, Crawshaw, Luo, Liu 2022)."""
 
 from dataclasses import KW_ONLY
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 
@@ -68,7 +68,7 @@ class FastFedDA(Algorithm):
         return self.local_steps
 
     @property
-    def mu_s(self) -> Any:
+    def mu_s(self) -> float:
         return 0.5 * self.strong_convexity
 
     def argmin(self, sums: Sums, count: Number) -> Vector:

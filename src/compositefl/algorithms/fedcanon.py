@@ -1,13 +1,13 @@
 """FedCanon and FedCanon II: one prox a round (Zhou et al., arXiv 2504.11903)."""
 
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import jax.numpy as jnp
 
 from compositefl.algorithms.base import FederatedAlgorithm, Knobs, automatic
 from compositefl.core.component import component
 from compositefl.core.errors import CompositeFLError
-from compositefl.core.types import Broadcast, ClientState, Number, ServerState
+from compositefl.core.types import Array, Broadcast, ClientState, Number, ServerState
 from compositefl.core.vector import Vector
 
 
@@ -55,10 +55,10 @@ class FedCanon(FederatedAlgorithm):
     def init_server(self, x0: Vector) -> ServerState:
         return State(x0, x0.zeros())
 
-    def init_client(self, x0: Vector) -> Any:
+    def init_client(self, x0: Vector) -> ClientState:
         return Client(x0.zeros())
 
-    def broadcast(self, server: State) -> Any:
+    def broadcast(self, server: State) -> Broadcast:
         return server
 
     def begin(self, message: Broadcast, client: ClientState) -> Local:
@@ -88,7 +88,7 @@ class ClientII(NamedTuple):
 
     x: Vector  # the model of the last round
     h: Vector
-    started: Any  # False before the first round, when x is already x_0
+    started: Array  # False before the first round, when x is already x_0
 
 
 @component

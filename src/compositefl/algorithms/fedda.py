@@ -1,6 +1,6 @@
 """FedDA: federated dual averaging, Euclidean (Yuan, Zaheer, Reddi 2021)."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 
@@ -15,7 +15,7 @@ class State(NamedTuple):
     """What the server keeps, and what it broadcasts."""
 
     y: Vector  # dual
-    elapsed: Any  # S_t, the sum of all steps so far
+    elapsed: Number  # S_t, the sum of all steps so far
 
 
 class Local(NamedTuple):

@@ -1,8 +1,9 @@
 """FedProx: local proximal points (Li et al. 2020; Yuan and Li, NeurIPS 2022, eq 3)."""
 
 from dataclasses import KW_ONLY
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from compositefl.algorithms.base import AveragingAlgorithm, StepSize, wants_theory
@@ -16,7 +17,7 @@ class State(NamedTuple):
     """What the server keeps."""
 
     x: Vector
-    unsolved: Any  # share of the last round's clients that ran out of steps
+    unsolved: Number  # share of the last round's clients that ran out of steps
 
 
 class Local(NamedTuple):
@@ -24,15 +25,15 @@ class Local(NamedTuple):
 
     x: Vector
     start: Vector
-    first: Any  # squared norm of the subproblem's gradient at the start
-    solved: Any
+    first: jax.Array  # squared norm of the subproblem's gradient at the start
+    solved: jax.Array
 
 
 class Upload(NamedTuple):
     """What a client sends back."""
 
     dx: Vector
-    unsolved: Any
+    unsolved: Number
 
 
 @component
@@ -106,7 +107,7 @@ class FedProx(AveragingAlgorithm):
         x = x - jnp.where(solved, 0.0, self.local_lr) * gradient  # stay where the rule holds
         return Local(x, start, first, solved)
 
-    def finished(self, local: Local) -> Any:
+    def finished(self, local: Local) -> jax.Array:
         return local.solved
 
     def finish(self, local: Local, steps: Number) -> tuple[Upload, ClientState]:

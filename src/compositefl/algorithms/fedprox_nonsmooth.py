@@ -1,8 +1,9 @@
 """FedProx for nonsmooth weakly convex losses, as hinge and absolute (Yuan and Li, Theorem 2)."""
 
 from dataclasses import KW_ONLY
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from compositefl.algorithms.base import CompositeVariants
@@ -15,7 +16,7 @@ from compositefl.core.errors import (
     require_positive,
     wrong_value,
 )
-from compositefl.core.types import ClientState, Number
+from compositefl.core.types import Array, ClientState, Number
 from compositefl.core.vector import Vector
 
 
@@ -24,7 +25,7 @@ class State(NamedTuple):
 
     x: Vector
     gap: Number  # mean certified gap of the last round's clients
-    unsolved: Any  # share of them that ran out of steps
+    unsolved: Number  # share of them that ran out of steps
 
 
 class Upload(NamedTuple):
@@ -32,7 +33,7 @@ class Upload(NamedTuple):
 
     dx: Vector
     gap: Number
-    unsolved: Any
+    unsolved: Number
 
 
 @component
@@ -74,7 +75,7 @@ class FedProxNonsmooth(CompositeVariants):
             raise wrong_value("eta", self.eta, f"below 1/nu = {1 / self.nu:.6g}")
 
     @property
-    def nu(self) -> Any:
+    def nu(self) -> Number:
         inside = self.composite == "subgradient"
         return self.weak_convexity + (self.regularizer.rho if inside else 0.0)
 
@@ -98,14 +99,14 @@ class FedProxNonsmooth(CompositeVariants):
     def query(self, local: Solve, l: Number) -> Vector:
         return local.u
 
-    def step(self, local: Solve, gradient: Any, l: Number) -> Solve:
+    def step(self, local: Solve, gradient: tuple[Array, Vector], l: Number) -> Solve:
         loss, slope = gradient
         if self.composite == "subgradient":
             loss = loss + self.regularizer.value(local.u.tree)
         slope = self.total_gradient(slope, local.u)
         return improve(local, loss, slope, self.nu, 1 / self.eta - self.nu, l == 0)
 
-    def finished(self, local: Solve) -> Any:
+    def finished(self, local: Solve) -> jax.Array:
         return local.gap <= self.accuracy
 
     def finish(self, local: Solve, steps: Number) -> tuple[Upload, ClientState]:

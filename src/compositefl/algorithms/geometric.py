@@ -1,12 +1,12 @@
 """Rounds of random length."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
+from compositefl.core.types import Number
 
-def geometric(key: jax.Array, p: Any) -> jax.Array:
+
+def geometric(key: jax.Array, p: Number) -> jax.Array:
     """The number of tosses up to the first head, heads having probability p in (0, 1].
 
     jax.random.geometric is not safe at p = 1 and at a uniform draw of exactly 0.

@@ -1,13 +1,13 @@
 """Mime and MimeLite: centralised optimisers on clients (Karimireddy et al. 2020)."""
 
 from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from compositefl.algorithms.base import SmoothAlgorithm
 from compositefl.core.component import component, static
 from compositefl.core.errors import unknown_name
 from compositefl.core.trees import tree_bytes
-from compositefl.core.types import ClientState, Number
+from compositefl.core.types import Answers, ClientState, Number, Points, PyTree
 from compositefl.core.vector import Vector
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ class State(NamedTuple):
     """What the server keeps, and what it broadcasts."""
 
     x: Vector
-    statistics: Any  # of the base optimiser
+    statistics: PyTree  # of the base optimiser
 
 
 class Local(NamedTuple):
@@ -87,10 +87,10 @@ class Mime(SmoothAlgorithm):
     def begin(self, message: State, client: ClientState, **extras: Vector) -> Local:
         return Local(message.x, message, extras["mean_full_gradient"])
 
-    def query(self, local: Local, l: Number) -> Any:
+    def query(self, local: Local, l: Number) -> Points:
         return local.x, local.start.x
 
-    def step(self, local: Local, gradient: Any, l: Number) -> Local:
+    def step(self, local: Local, gradient: Answers, l: Number) -> Local:
         here, at_start = gradient
         return self.base_step(local, here - at_start + local.gradient)
 

@@ -1,7 +1,7 @@
 """A federated proximal Newton method: gradients and Hessians are summed, the server solves."""
 
 from dataclasses import KW_ONLY
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from compositefl.core.component import component
 from compositefl.core.damping import ACCEPTED, FACTOR, FIRST, GOOD, POOR
 from compositefl.core.errors import require_nonnegative
 from compositefl.core.symmetric import from_triangle, to_triangle, triangle_size
-from compositefl.core.types import ClientState, Number
+from compositefl.core.types import ClientState, Number, PyTree
 from compositefl.core.vector import Vector
 
 NOISE = 10.0  # rounding errors of a loss, in units of eps
@@ -22,7 +22,7 @@ NOISE = 10.0  # rounding errors of a loss, in units of eps
 class Derivatives(NamedTuple):
     """What clients know of f at one point."""
 
-    loss: Any
+    loss: jax.Array
     gradient: Vector
     hessian: jax.Array  # its lower triangle
 
@@ -33,9 +33,9 @@ class Server(NamedTuple):
     x: Vector  # the accepted point, out of a prox
     at_x: Derivatives
     trial: Vector
-    promised: Any  # decrease of psi from x to the trial point, by the quadratic model
+    promised: Number  # decrease of psi from x to the trial point, by the quadratic model
     damping: Number
-    accepted: Any  # points so far
+    accepted: jax.Array  # points so far
 
 
 @component
@@ -100,9 +100,9 @@ class ProxNewton(Algorithm):
         self,
         message: Vector,
         client: ClientState,
-        full_loss: Any,
+        full_loss: jax.Array,
         full_gradient: Vector,
-        hessian: Any,
+        hessian: jax.Array,
     ) -> Derivatives:
         return Derivatives(full_loss, full_gradient, to_triangle(hessian))
 
@@ -118,7 +118,7 @@ class ProxNewton(Algorithm):
         first = server.accepted == 0
         accept = first | (kept >= ACCEPTED)  # NaN is not
 
-        def choose(a: Any, b: Any) -> Any:
+        def choose(a: PyTree, b: PyTree) -> PyTree:
             return jax.tree.map(lambda a, b: jnp.where(accept, a, b), a, b)
 
         x, at_x = choose((server.trial, mean_upload), (server.x, server.at_x))
@@ -128,7 +128,9 @@ class ProxNewton(Algorithm):
         trial, promised, damping = self.next_trial(x, at_x, damping)
         return Server(x, at_x, trial, promised, damping, server.accepted + accept)
 
-    def next_trial(self, x: Vector, at_x: Derivatives, damping: Number) -> tuple[Vector, Any, Any]:
+    def next_trial(
+        self, x: Vector, at_x: Derivatives, damping: Number
+    ) -> tuple[Vector, Number, jax.Array]:
         """The minimiser of the damped model at x, the decrease it promises, and its damping."""
         H, phi = from_triangle(at_x.hessian), self.regularizer
         B, damping = positive_definite(H, damping)

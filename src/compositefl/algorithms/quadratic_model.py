@@ -9,14 +9,14 @@ than x also where a weakly convex phi leaves several stationary points.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.flatten_util import ravel_pytree
 
-from compositefl.core.types import Number
+from compositefl.core.types import Number, Params, PyTree
 from compositefl.core.vector import Vector
 from compositefl.regularizers.base import Regularizer
 
@@ -29,7 +29,7 @@ class Quadratic(NamedTuple):
     """The model around x, in flat coordinates."""
 
     phi: Regularizer
-    unravel: Callable[[jax.Array], Any]  # flat coordinates -> what phi is a function of
+    unravel: Callable[[jax.Array], Params]  # flat coordinates -> what phi is a function of
     x: jax.Array
     g: jax.Array
     B: jax.Array
@@ -83,7 +83,9 @@ def by_coordinates(model: Quadratic) -> jax.Array:
         return model.prox(jnp.full_like(model.x, z), t[j])[j]
 
     def sweep(y: jax.Array) -> tuple[jax.Array, jax.Array]:
-        def move(j: jax.Array, carry: Any) -> Any:
+        def move(
+            j: jax.Array, carry: tuple[jax.Array, jax.Array, jax.Array]
+        ) -> tuple[jax.Array, jax.Array, jax.Array]:
             y, z, q = carry
             new_z = y[j] - t[j] * q[j]
             new = prox_one(j, new_z)
@@ -92,7 +94,9 @@ def by_coordinates(model: Quadratic) -> jax.Array:
         y, z, _ = lax.fori_loop(0, y.size, move, (y, y, model.gradient(y)))
         return y, z
 
-    def iterate(state: Any) -> Any:
+    def iterate(
+        state: tuple[jax.Array, jax.Array, jax.Array],
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
         y, count, _ = state
         y, z = sweep(y)
         F = model.gradient(y) + (z - y) / t
@@ -141,7 +145,7 @@ def accelerated(model: Quadratic) -> jax.Array:
     def step(w: jax.Array) -> jax.Array:
         return model.prox(w - t * model.gradient(w), t)
 
-    def iterate(state: Any) -> Any:
+    def iterate(state: PyTree) -> PyTree:
         y, w, k, value, count, _ = state
         new = step(w)
         new_value = model.value(new)
@@ -165,7 +169,7 @@ def accelerated(model: Quadratic) -> jax.Array:
     return lax.while_loop(lambda s: s[5] & (s[4] < STEPS), iterate, start)[0]
 
 
-def positive_definite(H: jax.Array, damping: Number) -> tuple[jax.Array, Any]:
+def positive_definite(H: jax.Array, damping: Number) -> tuple[jax.Array, jax.Array]:
     """H + damping D, and the damping, at least eps^(2/3): with few samples H is singular.
 
     D = |diag(H)|, so that units of the parameters do not matter. Where that has no Cholesky factor,
@@ -178,11 +182,11 @@ def positive_definite(H: jax.Array, damping: Number) -> tuple[jax.Array, Any]:
     damping = jnp.maximum(damping, eps ** (2 / 3)).astype(H.dtype)
     root = jnp.sqrt(D)
 
-    def fails(state: Any) -> Any:
+    def fails(state: tuple[jax.Array, jax.Array]) -> jax.Array:
         H, fixed = state
         return jnp.any(jnp.isnan(jnp.linalg.cholesky(H + damping * jnp.diag(D)))) & ~fixed
 
-    def fix(state: Any) -> Any:
+    def fix(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         values, vectors = jnp.linalg.eigh(state[0] / root[:, None] / root)
         absolute = (vectors * jnp.abs(values)) @ vectors.T
         return root[:, None] * absolute * root, jnp.asarray(True)

@@ -1,7 +1,7 @@
 """STEM: momentum on both sides (Khanduri et al., NeurIPS 2021)."""
 
 from dataclasses import KW_ONLY
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 
@@ -99,10 +99,10 @@ class STEM(AveragingAlgorithm):
     def begin(self, message: State, client: Client) -> Local:
         return Local(self.server_step(message), client.x, message.d, message.rounds)
 
-    def query(self, local: Local, l: Number) -> Any:
+    def query(self, local: Local, l: Number) -> tuple[Vector, Vector]:
         return local.x, local.before
 
-    def step(self, local: Local, gradient: Any, l: Number) -> Local:
+    def step(self, local: Local, gradient: tuple[Vector, Vector], l: Number) -> Local:
         x, before, d, rounds = local
         here = self.total_gradient(gradient[0], x)
         there = self.total_gradient(gradient[1], before)

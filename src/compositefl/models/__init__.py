@@ -5,7 +5,7 @@ from types import ModuleType
 from typing import Any
 
 from compositefl.core.errors import CompositeFLError
-from compositefl.core.types import Loss
+from compositefl.core.types import Array, Loss
 from compositefl.models.base import Model
 from compositefl.models.layers import ACTIVATIONS
 from compositefl.models.vision import mobilenet_v3_small, resnet18
@@ -62,7 +62,7 @@ def from_torch(
     return _pytorch().model(module, loss, accuracy, classes)
 
 
-def to_torch(params: Mapping[str, Any], module: Any) -> Any:
+def to_torch(params: Mapping[str, Array], module: Any) -> Any:
     """Give `module` the parameters of a result, such as `result.params`; returns the module."""
     return _pytorch().load(params, module)
 

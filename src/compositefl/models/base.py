@@ -11,7 +11,7 @@ import numpy as np
 
 from compositefl.core.arrays import as_arrays
 from compositefl.core.errors import CompositeFLError
-from compositefl.core.types import Batch, Loss, Params
+from compositefl.core.types import Array, Batch, Loss, Params
 from compositefl.models.layers import Network
 from compositefl.problem import OnDemand, Problem, checked_clients, pieces
 
@@ -51,10 +51,10 @@ class Model:
     """
 
     name: str
-    init: Callable[[jax.Array], Any]
-    apply: Callable[[Any, Any], Any]
+    init: Callable[[jax.Array], Params]
+    apply: Callable[[Params, Array], Array]
     loss: Loss
-    accuracy: Callable[[Any, Any], Any] | None = None
+    accuracy: Callable[[Params, Batch], Array] | None = None
     classes: int | None = None
     coupled: bool = False
 
@@ -66,7 +66,7 @@ class Model:
         return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
     def problem(
-        self, clients: Sequence[Any], test: Batch = None, seed: int = 0, **options: Any
+        self, clients: Sequence[Batch], test: Batch = None, seed: int = 0, **options: Any
     ) -> Problem:
         """The federated problem of fitting this model to the clients' batches.
 
@@ -139,7 +139,7 @@ class Accuracy:
         return (answers == y).astype(logits.dtype)
 
 
-def unpack(batch: Batch) -> tuple[Any, Any]:
+def unpack(batch: Batch) -> tuple[Array, Array]:
     """x and y of a batch, a pair or a mapping."""
     if isinstance(batch, Mapping) and {"x", "y"} <= set(batch):
         return batch["x"], batch["y"]

@@ -14,13 +14,12 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from compositefl.core.types import Params
-from compositefl.models.layers import Dense, Shape
+from compositefl.models.layers import Dense, Layer, Shape
 
 FUNCTIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": jax.nn.relu,
@@ -81,7 +80,7 @@ class BatchNorm:
 
     epsilon: float
 
-    def init(self, key: jax.Array, shape: Shape) -> tuple[Any, Shape]:
+    def init(self, key: jax.Array, shape: Shape) -> tuple[Params, Shape]:
         return {"scale": jnp.ones(shape[-1]), "bias": jnp.zeros(shape[-1])}, shape
 
     def apply(self, params: Params, x: jax.Array) -> jax.Array:
@@ -105,7 +104,7 @@ class ConvNorm:
     epsilon: float = 1e-5
     kind = "conv"
 
-    def init(self, key: jax.Array, shape: Shape) -> tuple[Any, Shape]:
+    def init(self, key: jax.Array, shape: Shape) -> tuple[Params, Shape]:
         height, width, inputs = shape
         size = (self.window, self.window, 1 if self.depthwise else inputs, self.channels)
         fan_out = self.window * self.window * self.channels  # in torch for depthwise ones too
@@ -125,7 +124,7 @@ class Linear(Dense):
 
     deviation: float = 0.01
 
-    def init(self, key: jax.Array, shape: Shape) -> tuple[Any, Shape]:
+    def init(self, key: jax.Array, shape: Shape) -> tuple[Params, Shape]:
         kernel = jax.random.normal(key, (*shape, self.units)) * self.deviation
         return {"kernel": kernel, "bias": jnp.zeros(self.units)}, (self.units,)
 
@@ -136,7 +135,7 @@ class SqueezeExcite:
 
     units: int
 
-    def init(self, key: jax.Array, shape: Shape) -> tuple[Any, Shape]:
+    def init(self, key: jax.Array, shape: Shape) -> tuple[Params, Shape]:
         squeeze, excite = self._layers(shape[-1])
         keys = jax.random.split(key)
         params, inner = squeeze.init(keys[0], shape[-1:])
@@ -159,7 +158,7 @@ class Function:
 
     name: str
 
-    def init(self, key: jax.Array, shape: Shape) -> tuple[Any, Shape]:
+    def init(self, key: jax.Array, shape: Shape) -> tuple[Params, Shape]:
         return None, shape
 
     def apply(self, params: Params, x: jax.Array) -> jax.Array:
@@ -170,7 +169,7 @@ class Function:
 class GlobalMean:
     """The mean of each channel over the image."""
 
-    def init(self, key: jax.Array, shape: Shape) -> tuple[Any, Shape]:
+    def init(self, key: jax.Array, shape: Shape) -> tuple[Params, Shape]:
         return None, shape[-1:]
 
     def apply(self, params: Params, x: jax.Array) -> jax.Array:
@@ -181,7 +180,7 @@ class GlobalMean:
 class MaxPool3x3:
     """The maximum of each 3x3 window, in steps of 2; the border counts as minus infinity."""
 
-    def init(self, key: jax.Array, shape: Shape) -> tuple[Any, Shape]:
+    def init(self, key: jax.Array, shape: Shape) -> tuple[Params, Shape]:
         height, width, channels = shape
         return None, (out_size(height, 3, 2), out_size(width, 3, 2), channels)
 
@@ -199,12 +198,12 @@ class Residual:
     after: the function of the sum.
     """
 
-    parts: tuple[tuple[str, Any], ...]
-    skip: Any  # True, False or a layer
+    parts: tuple[tuple[str, Layer], ...]
+    skip: bool | Layer  # True, False or a layer
     after: str = "none"
     kind = "block"
 
-    def init(self, key: jax.Array, shape: Shape) -> tuple[Any, Shape]:
+    def init(self, key: jax.Array, shape: Shape) -> tuple[Params, Shape]:
         params, start = {}, shape
         keys = jax.random.split(key, len(self.parts) + 1)
         for (name, layer), own in zip(self.parts, keys[:-1], strict=True):

@@ -9,14 +9,14 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from compositefl.core.errors import CompositeFLError, unknown_name
-from compositefl.core.types import Params
+from compositefl.core.types import Array, Params
 
 Shape = tuple[int, ...]
 
@@ -56,6 +56,14 @@ def normal_kernel(key: jax.Array, shape: Shape, scale: str) -> jax.Array:
     return jax.random.normal(key, shape) * math.sqrt(2 / fan)
 
 
+class Layer(Protocol):
+    """What a network is made of; params are None where a layer has none."""
+
+    def init(self, key: jax.Array, shape: Shape) -> tuple[Params, Shape]: ...
+
+    def apply(self, params: Params, x: jax.Array) -> jax.Array: ...
+
+
 @dataclasses.dataclass(frozen=True)
 class Dense:
     """x @ kernel + bias."""
@@ -65,7 +73,7 @@ class Dense:
     bias: bool = True
     kind = "dense"
 
-    def init(self, key: jax.Array, shape: Shape) -> tuple[Any, Shape]:
+    def init(self, key: jax.Array, shape: Shape) -> tuple[Params, Shape]:
         (inputs,) = shape
         params = {"kernel": normal_kernel(key, (inputs, self.units), self.scale)}
         if self.bias:
@@ -87,11 +95,15 @@ def _product(patches: jax.Array, kernel: jax.Array) -> jax.Array:
     return patches @ kernel
 
 
-def _product_forward(patches: jax.Array, kernel: jax.Array) -> tuple[jax.Array, Any]:
+def _product_forward(
+    patches: jax.Array, kernel: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     return patches @ kernel, (patches, kernel)
 
 
-def _product_backward(kept: Any, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _product_backward(
+    kept: tuple[jax.Array, jax.Array], gradient: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     patches, kernel = kept
     axes = tuple(range(patches.ndim - 1))
     if patches.shape[-1] < gradient.shape[-1]:
@@ -112,7 +124,7 @@ class Conv3x3:
     scale: str = "he"
     kind = "conv"
 
-    def init(self, key: jax.Array, shape: Shape) -> tuple[Any, Shape]:
+    def init(self, key: jax.Array, shape: Shape) -> tuple[Params, Shape]:
         kernel = normal_kernel(key, (3, 3, shape[-1], self.channels), self.scale)
         params = {"kernel": kernel, "bias": jnp.zeros(self.channels)}
         return params, (*shape[:-1], self.channels)
@@ -129,7 +141,7 @@ class Conv3x3:
 class MaxPool2x2:
     """The maximum of each 2x2 block."""
 
-    def init(self, key: jax.Array, shape: Shape) -> tuple[Any, Shape]:
+    def init(self, key: jax.Array, shape: Shape) -> tuple[Params, Shape]:
         height, width, channels = shape
         return None, (height // 2, width // 2, channels)
 
@@ -145,7 +157,7 @@ class Pad:
 
     border: int
 
-    def init(self, key: jax.Array, shape: Shape) -> tuple[Any, Shape]:
+    def init(self, key: jax.Array, shape: Shape) -> tuple[Params, Shape]:
         height, width, channels = shape
         return None, (height + 2 * self.border, width + 2 * self.border, channels)
 
@@ -158,7 +170,7 @@ class Pad:
 class Flatten:
     """All axes of a sample into one."""
 
-    def init(self, key: jax.Array, shape: Shape) -> tuple[Any, Shape]:
+    def init(self, key: jax.Array, shape: Shape) -> tuple[Params, Shape]:
         return None, (math.prod(shape),)
 
     def apply(self, params: Params, x: jax.Array) -> jax.Array:
@@ -171,7 +183,7 @@ class Activation:
 
     name: str
 
-    def init(self, key: jax.Array, shape: Shape) -> tuple[Any, Shape]:
+    def init(self, key: jax.Array, shape: Shape) -> tuple[Params, Shape]:
         return None, shape
 
     def apply(self, params: Params, x: jax.Array) -> jax.Array:
@@ -184,10 +196,10 @@ class Select:
 
     indices: tuple[int, ...]
 
-    def init(self, key: jax.Array, shape: Shape) -> tuple[Any, Shape]:
+    def init(self, key: jax.Array, shape: Shape) -> tuple[Params, Shape]:
         return None, (len(self.indices),)
 
-    def apply(self, params: Any, x: jax.Array) -> jax.Array:
+    def apply(self, params: Params, x: jax.Array) -> jax.Array:
         return x[:, np.array(self.indices)]
 
 
@@ -203,7 +215,7 @@ class Network:
     squeeze: bool = False
 
     @functools.partial(jax.jit, static_argnums=0)
-    def init(self, key: jax.Array) -> dict[str, Any]:
+    def init(self, key: jax.Array) -> Params:
         """Parameters drawn from the key; one compiled program, and the same numbers everywhere."""
         params, shape = {}, self.input_shape
         keys = jax.random.split(key, len(self.layers))
@@ -213,13 +225,13 @@ class Network:
                 params[name] = made
         return params
 
-    def apply(self, params: Params, x: Any) -> jax.Array:
+    def apply(self, params: Params, x: Array) -> jax.Array:
         """Outputs for x of shape (..., *input_shape), or (samples, ...) of as many entries."""
         shape, rank = np.shape(x), len(self.input_shape)
         leading = shape[:-rank] if shape[-rank:] == self.input_shape else shape[:1]
         return self.apply_to(params, x, leading)
 
-    def apply_to(self, params: Params, x: Any, leading: Shape) -> jax.Array:
+    def apply_to(self, params: Params, x: Array, leading: Shape) -> jax.Array:
         """Outputs for samples whose leading axes are known, in whatever shape each sample comes."""
         if np.size(x) != math.prod(leading) * math.prod(self.input_shape):
             raise CompositeFLError(

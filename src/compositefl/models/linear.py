@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ def _cross_entropy_curvature(logits: jax.Array) -> jax.Array:
 
 
 # Second derivatives of a sample's loss in its k outputs, (samples, k, k). None depends on y.
-CURVATURES: dict[Callable[..., Any], Callable[[jax.Array], jax.Array]] = {
+CURVATURES: dict[Callable[..., jax.Array], Callable[[jax.Array], jax.Array]] = {
     squared: _squared_curvature,
     logistic: _logistic_curvature,
     cross_entropy: _cross_entropy_curvature,

@@ -7,14 +7,13 @@ trajectory of the same network written in JAX, in the simulation and over a netw
 import copy
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from compositefl.core.errors import CompositeFLError, wrong_value
-from compositefl.core.types import Batch, Params
+from compositefl.core.types import Array, Batch, Params
 from compositefl.models.base import Model, unpack
 from compositefl.problem import External
 
@@ -61,7 +60,7 @@ def model(
     )
 
 
-def load(params: Mapping[str, Any], module: torch.nn.Module) -> torch.nn.Module:
+def load(params: Mapping[str, Array], module: torch.nn.Module) -> torch.nn.Module:
     """See `compositefl.models.to_torch`."""
     wanted = {name: p for name, p in module.named_parameters() if p.requires_grad}
     if wanted.keys() != params.keys():
@@ -86,7 +85,7 @@ class Apply:
         self.copies = {next(module.parameters()).dtype: Copy(module)}
         self.lock = threading.Lock()  # a copy holds the parameters of one call at a time
 
-    def __call__(self, params: Params, x: Any) -> np.ndarray:
+    def __call__(self, params: Params, x: Array) -> np.ndarray:
         """Outputs for inputs x, as numpy arrays."""
         with torch.no_grad(), self.lock:
             copy_ = self.loaded(params)
@@ -125,12 +124,12 @@ class Copy:
                 else:
                     parameter.copy_(torch.tensor(np.asarray(params[name])))
 
-    def tensor(self, a: Any) -> torch.Tensor:
+    def tensor(self, a: Array) -> torch.Tensor:
         a = np.asarray(a)
         whole = np.issubdtype(a.dtype, np.integer)  # PyTorch wants 64 bits of labels
         return torch.tensor(a, dtype=torch.int64 if whole else self.dtype, device=self.device)
 
-    def shared(self, a: Any) -> torch.Tensor:
+    def shared(self, a: Array) -> torch.Tensor:
         """An array as a tensor like those of `tensor`, without a copy where that is possible."""
         found = torch.from_dlpack(a)
         whole = not found.is_floating_point()
@@ -154,7 +153,7 @@ class Mean(External):
         with torch.no_grad(), self.apply.lock:
             return self._terms(self.apply.loaded(params), batch).mean().cpu().numpy()
 
-    def value_and_gradient(self, params: Params, batch: Batch) -> tuple[np.ndarray, Any]:
+    def value_and_gradient(self, params: Params, batch: Batch) -> tuple[np.ndarray, Params]:
         with torch.enable_grad(), self.apply.lock:
             loaded = self.apply.loaded(params)
             value = self._terms(loaded, batch).mean()
@@ -164,13 +163,15 @@ class Mean(External):
         gradient = {name: g.cpu().numpy() for name, g in zip(names, found, strict=True)}
         return value.detach().cpu().numpy(), gradient
 
-    def values_and_gradients(self, params: Params, batch: Batch) -> tuple[np.ndarray, Any]:
+    def values_and_gradients(self, params: Params, batch: Batch) -> tuple[np.ndarray, Params]:
         """Of several clients at once: vmap of grad."""
         with self.apply.lock:
             copy_ = self.apply.typed(params)
             buffers = {name: b.clone() for name, b in copy_.module.named_buffers()}
 
-            def mean(weights: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            def mean(
+                weights: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor
+            ) -> torch.Tensor:
                 outputs = torch.func.functional_call(copy_.module, (weights, buffers), (x,))
                 return self.function(outputs, y).mean()
 

@@ -8,7 +8,6 @@ evaluate whole batches. The scale and bias of a normalisation are parameters und
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from compositefl.core.errors import require_integer, wrong_value
 from compositefl.models.base import Model, cross_entropy, from_network
@@ -21,7 +20,7 @@ from compositefl.models.convolutions import (
     Residual,
     SqueezeExcite,
 )
-from compositefl.models.layers import Network
+from compositefl.models.layers import Layer, Network
 
 # channels in, window, expanded channels, channels out, squeeze-excitation, function, stride
 MOBILENET_V3_SMALL = (
@@ -48,7 +47,9 @@ def mobilenet_v3_small(classes: int = 10) -> Model:
     return mobilenet("mobilenet-v3-small", MOBILENET_V3_SMALL, classes)
 
 
-def mobilenet(name: str, blocks: Sequence[tuple[Any, ...]], classes: int) -> Model:
+def mobilenet(
+    name: str, blocks: Sequence[tuple[int, int, int, int, bool, str, int]], classes: int
+) -> Model:
     """A network of these blocks, rows as in `MOBILENET_V3_SMALL`, for 32x32x3 inputs."""
     require_integer(2, classes=classes)
     *_, (_, _, _, last, _, _, _) = blocks
@@ -72,7 +73,7 @@ def _inverted_residual(
     inputs: int, window: int, expanded: int, outputs: int, squeeze: bool, function: str, stride: int
 ) -> Residual:
     """Expand by a 1x1 convolution, a depthwise one, squeeze-excitation, project by a 1x1 one."""
-    parts: list[tuple[str, Any]] = []
+    parts: list[tuple[str, Layer]] = []
     if expanded != inputs:
         parts.append(("expand", thin(expanded, function=function)))
     parts.append(("depthwise", thin(expanded, window, stride, True, function)))

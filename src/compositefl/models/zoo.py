@@ -25,6 +25,7 @@ from compositefl.models.layers import (
     Conv3x3,
     Dense,
     Flatten,
+    Layer,
     MaxPool2x2,
     Network,
     Pad,
@@ -81,7 +82,7 @@ def mlp(
     for width in widths:
         require_integer(widths=width)
     inputs, *hidden, classes = (int(width) for width in widths)
-    layers: list[Any] = []
+    layers: list[Layer] = []
     for width in hidden:
         layers += [Dense(width, initial_scale(activation)), Activation(activation)]
     network = Network((inputs,), (*layers, Dense(classes)))
@@ -116,11 +117,11 @@ def cnn_fedcanon(channels: int = 1) -> Model:
     return from_network("cnn-fedcanon", network, cross_entropy, 10)
 
 
-def _conv(channels: int) -> tuple[Any, ...]:
+def _conv(channels: int) -> tuple[Layer, ...]:
     return Conv3x3(channels), Activation("relu"), MaxPool2x2()
 
 
-def _dense(units: int) -> tuple[Any, ...]:
+def _dense(units: int) -> tuple[Layer, ...]:
     return Dense(units, initial_scale("relu")), Activation("relu")
 
 

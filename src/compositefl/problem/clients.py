@@ -9,7 +9,7 @@ import numpy as np
 
 from compositefl.core.arrays import as_arrays, shapes_in_words
 from compositefl.core.errors import CompositeFLError, wrong_value
-from compositefl.core.types import Batch
+from compositefl.core.types import Array, Batch
 
 PIECE = 2**16  # samples checked at once
 ONE_BATCH = (
@@ -30,7 +30,7 @@ class RowClients(Protocol):
         ...
 
 
-def place(index: Any, count: int) -> int:
+def place(index: int, count: int) -> int:
     """An index into `count` things, counted from the end where it is negative."""
     if not -count <= index < count:
         raise IndexError(index)
@@ -49,7 +49,7 @@ class ByNumber(Sequence[Batch]):
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def __getitem__(self, client: Any) -> Any:
+    def __getitem__(self, client: int | slice) -> Batch:
         if isinstance(client, slice):
             return [self[i] for i in range(*client.indices(len(self)))]
         return self.batch(place(client, len(self)))
@@ -62,7 +62,7 @@ class Stacked(ByNumber):
     rising from 0 to the number of samples. Or sizes: the number of samples of each client.
     """
 
-    def __init__(self, data: Batch, offsets: Any = None, *, sizes: Any = None):
+    def __init__(self, data: Batch, offsets: Array = None, *, sizes: Array = None):
         if (offsets is None) == (sizes is None):
             raise CompositeFLError("Stacked needs offsets or sizes, and not both")
         self.data = as_arrays(data, "the stacked clients")
@@ -118,7 +118,7 @@ class OnDemand(ByNumber):
     What comes is checked when it comes, since nobody looks at all of them before.
     """
 
-    def __init__(self, client: Callable[[int], Batch], sizes: Any):
+    def __init__(self, client: Callable[[int], Batch], sizes: Array):
         if not callable(client):
             raise wrong_value(
                 "client", client, "a function of a client's number", shown=repr(client)
@@ -254,7 +254,7 @@ def _check_client(i: int, client: Batch, first: Batch) -> int:
     return size
 
 
-def _check_numbers(who: str, leaf: Any) -> None:
+def _check_numbers(who: str, leaf: Array) -> None:
     kind = np.asarray(leaf).dtype
     if kind.kind in "OUS":  # of a partition
         as_arrays(leaf, who)

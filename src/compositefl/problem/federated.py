@@ -1,7 +1,7 @@
 """A federated problem: clients' data, the model's loss and the starting point."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -10,7 +10,7 @@ import numpy as np
 
 from compositefl.core.arrays import as_arrays
 from compositefl.core.errors import CompositeFLError, require_integer, wrong_value
-from compositefl.core.types import Batch, DType, Loss, Params
+from compositefl.core.types import Accuracy, Batch, DType, Loss, Params
 from compositefl.problem.clients import OnDemand, Stacked, checked_clients, checked_sizes
 from compositefl.problem.losses import Coupled, External
 from compositefl.problem.mean_loss import require_mean
@@ -47,10 +47,10 @@ class Problem:
         self,
         loss: Loss,
         params: Params,
-        clients: Sequence[Any],
+        clients: Sequence[Batch],
         *,
         test: Batch = None,
-        accuracy: Callable[[Any, Any], Any] | None = None,
+        accuracy: Accuracy | None = None,
         coupled_batch: int | None = None,
         eval_samples: int | None = None,
         eval_clients: int | None = None,
@@ -58,7 +58,7 @@ class Problem:
         self.loss = loss
         self.params = jax.tree.map(np.asarray, params)
         self.clients = clients = checked_clients(clients)
-        self.test: Any = None if test is None else as_arrays(test, "the test set")
+        self.test: Batch = None if test is None else as_arrays(test, "the test set")
         self.accuracy = accuracy
         self.data = DataIdentity()
         self.short_start = False  # params have fewer digits than float64
@@ -99,7 +99,7 @@ class Problem:
         """The number of parameters."""
         return sum(a.size for a in jax.tree.leaves(self.params))
 
-    def gradient(self, x: Params, batch: Batch) -> Any:
+    def gradient(self, x: Params, batch: Batch) -> Params:
         """The gradient of the mean loss of a batch."""
         if self.compiles:
             return jax.grad(self.loss)(x, jax.tree.map(jnp.asarray, batch))
@@ -151,7 +151,7 @@ class Problem:
             other.clients.append(jax.tree.map(lambda a, rows=rows: np.asarray(a)[rows], client))
         return other
 
-    def start(self, dtype: DType) -> Any:
+    def start(self, dtype: DType) -> Params:
         """The starting point in the given floating-point type."""
         return jax.tree.map(lambda a: jnp.asarray(a, dtype), self.params)
 
@@ -169,7 +169,7 @@ class Problem:
                 raise CompositeFLError(f"params{name} contains NaN or infinity")
         self.short_start = any(leaf.dtype.itemsize < 8 and np.any(leaf) for _, leaf in leaves)
 
-    def _check_loss(self, client: Any) -> None:
+    def _check_loss(self, client: Batch) -> None:
         if not callable(self.loss):
             raise wrong_value(
                 "loss", self.loss, "a function loss(params, batch)", shown=repr(self.loss)

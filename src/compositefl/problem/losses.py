@@ -2,9 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from compositefl.core.types import Batch, Params
+from compositefl.core.types import Array, Batch, Params
 
 
 @dataclass(frozen=True)
@@ -14,10 +13,10 @@ class Coupled:
     It is no mean over samples: full data are evaluated in batches of `size` samples.
     """
 
-    function: Callable[[Params, Batch], Any]
+    function: Callable[[Params, Batch], Array]
     size: int
 
-    def __call__(self, params: Params, batch: Batch) -> Any:
+    def __call__(self, params: Params, batch: Batch) -> Array:
         """The function's value on the batch."""
         return self.function(params, batch)
 
@@ -31,11 +30,11 @@ class External:
     def check(self, batch: Batch) -> None:
         """Refuse what will not work, given two samples."""
 
-    def __call__(self, params: Params, batch: Batch) -> Any:
+    def __call__(self, params: Params, batch: Batch) -> Array:
         """The mean over the batch."""
         raise NotImplementedError
 
-    def value_and_gradient(self, params: Params, batch: Batch) -> tuple[Any, Any]:
+    def value_and_gradient(self, params: Params, batch: Batch) -> tuple[Array, Params]:
         """The mean over the batch and its gradient, as numpy arrays."""
         raise NotImplementedError
 
@@ -43,6 +42,6 @@ class External:
         """Why several clients cannot be computed at once, given a start and samples; or nothing."""
         return "its loss computes one client at a time"
 
-    def values_and_gradients(self, params: Params, batch: Batch) -> tuple[Any, Any]:
+    def values_and_gradients(self, params: Params, batch: Batch) -> tuple[Array, Params]:
         """The means of several clients' batches and their gradients, the client in front."""
         raise NotImplementedError

@@ -1,23 +1,20 @@
 """Whether a loss is what everything here takes it for: a mean over the samples of its batch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import numpy as np
 
 from compositefl.core.errors import CompositeFLError
-from compositefl.core.types import Batch, Params
+from compositefl.core.types import Array, Batch, Loss, Params
 from compositefl.problem.clients import tried
 
 SAMPLES = 6  # that are tried, of at most three clients
 ALLOWED = 1e-2  # relative difference: far above rounding in float32, far below that of a sum
 
 
-def require_mean(
-    loss: Callable[[Params, Batch], Any], params: Params, clients: Sequence[Batch], sizes: Any
-) -> None:
+def require_mean(loss: Loss, params: Params, clients: Sequence[Batch], sizes: np.ndarray) -> None:
     """Refuse a loss whose value on a few samples is not the mean of its values on single ones.
 
     A sum, or a likelihood that compares the samples of a batch, would be solved as another problem:
@@ -50,7 +47,7 @@ def _noise(rng: np.random.Generator, a: np.ndarray) -> np.ndarray:
     return rng.normal(size=a.shape).astype(a.dtype)
 
 
-def _some_samples(clients: Sequence[Batch], sizes: Any) -> tuple[Batch, int]:
+def _some_samples(clients: Sequence[Batch], sizes: np.ndarray) -> tuple[Batch, int]:
     """Random samples of the first, the middle and the last client."""
     rng = np.random.default_rng(0)
     chosen = tried(clients)
@@ -63,7 +60,7 @@ def _some_samples(clients: Sequence[Batch], sizes: Any) -> tuple[Batch, int]:
     return batch, len(jax.tree.leaves(batch)[0])
 
 
-def _values(loss: Any, params: Params, batch: Batch, count: int) -> tuple[float, np.ndarray]:
+def _values(loss: Loss, params: Params, batch: Batch, count: int) -> tuple[float, np.ndarray]:
     """The loss of the batch, and of each of its samples."""
     if hasattr(loss, "value_and_gradient"):  # computed outside JAX
         cut = lambda i: jax.tree.map(lambda a: a[i : i + 1], batch)  # noqa: E731
@@ -73,6 +70,6 @@ def _values(loss: Any, params: Params, batch: Batch, count: int) -> tuple[float,
 
 
 @partial(jax.jit, static_argnums=0)
-def _compiled(loss: Callable[[Params, Batch], Any], params: Params, batch: Batch) -> Any:
+def _compiled(loss: Loss, params: Params, batch: Batch) -> tuple[Array, Array]:
     single = jax.tree.map(lambda a: a[:, None], batch)
     return loss(params, batch), jax.vmap(loss, in_axes=(None, 0))(params, single)

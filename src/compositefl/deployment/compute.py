@@ -4,7 +4,7 @@ Keys, minibatches and local steps are those of client i of trial 0 in the simula
 of the site in the federation, so that both follow the same trajectory.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -16,11 +16,15 @@ import numpy as np
 from compositefl.algorithms.base import Algorithm, automatic
 from compositefl.core.trees import as_number, floats_to
 from compositefl.core.types import (
+    Accuracy,
+    Array,
     Batch,
     Broadcast,
     ClientState,
+    Loss,
     Number,
     Params,
+    PyTree,
     ServerState,
     Upload,
 )
@@ -92,8 +96,8 @@ class Plan:
 
     def _shapes(self) -> Shapes:
         def one_round(
-            algorithm: Algorithm, server: ServerState, client: ClientState, start: Any
-        ) -> Any:
+            algorithm: Algorithm, server: ServerState, client: ClientState, start: Params
+        ) -> tuple[Broadcast, Upload]:
             message = algorithm.broadcast(server)
             extras = example_extras(algorithm, Vector(start))
             local = algorithm.begin(message, client, **extras)
@@ -108,7 +112,7 @@ class Plan:
 
 
 @jax.jit
-def _initial(algorithm: Algorithm, params: Params) -> Any:
+def _initial(algorithm: Algorithm, params: Params) -> tuple[ServerState, ClientState]:
     """Server and client state before the first round, in the type of the parameters."""
     dtype = jnp.result_type(*jax.tree.leaves(params))
     real = lambda a: a.astype(dtype) if jnp.issubdtype(a.dtype, jnp.floating) else a  # noqa: E731
@@ -118,7 +122,7 @@ def _initial(algorithm: Algorithm, params: Params) -> Any:
 
 
 # What is compiled in at a site: the loss, the batch size, the number of samples.
-SiteProgram: TypeAlias = tuple[Callable[[Any, Any], Any], int | None, int]
+SiteProgram: TypeAlias = tuple[Loss, int | None, int]
 
 
 class SiteEngine:
@@ -140,10 +144,10 @@ class SiteEngine:
         self.accuracy: Any = problem.accuracy
         self.test_size = 0 if self.test is None else len(jax.tree.leaves(self.test)[0])
 
-    def _keep(self, samples: Batch) -> Any:
+    def _keep(self, samples: Batch) -> Batch:
         return jax.device_put(samples)
 
-    def opening(self, message: Broadcast) -> Any:
+    def opening(self, message: Broadcast) -> Vector:
         """The full gradient at the round's anchor, for methods that need the mean of those."""
         with self.plan.precision():
             return jax.device_get(
@@ -160,8 +164,8 @@ class SiteEngine:
             return float(found)
 
     def round(
-        self, t: int, message: Broadcast, state: ClientState, mean: Any
-    ) -> tuple[Any, Any, int]:
+        self, t: int, message: Broadcast, state: ClientState, mean: PyTree
+    ) -> tuple[Upload, ClientState, int]:
         """(upload, new private state, steps taken) of round t."""
         plan = self.plan
         with plan.precision():
@@ -180,14 +184,14 @@ class SiteEngine:
             )
         return upload, new, int(taken)
 
-    def state_after(self, message: Broadcast, state: ClientState, sent: Upload) -> Any:
+    def state_after(self, message: Broadcast, state: ClientState, sent: Upload) -> ClientState:
         """The private state after an upload that noise has changed."""
         if not jax.tree.leaves(state):
             return state
         with self.plan.precision():
             return jax.device_get(_state_after(self.plan.algorithm, message, state, sent))
 
-    def loss_and_gradient(self, x: Params) -> tuple[float, Any]:
+    def loss_and_gradient(self, x: Params) -> tuple[float, Params]:
         """Mean loss over all samples of the site, and its gradient."""
         with self.plan.precision():
             value, gradient = jax.device_get(
@@ -210,10 +214,10 @@ class SiteEngine:
 class ExternalSiteEngine(SiteEngine):
     """The same for a loss that JAX cannot compile."""
 
-    def _keep(self, samples: Batch) -> Any:
+    def _keep(self, samples: Batch) -> Batch:
         return samples
 
-    def opening(self, message: Broadcast) -> Any:
+    def opening(self, message: Broadcast) -> Vector:
         """The full gradient at the round's anchor."""
         with self.plan.precision():
             oracle = self._oracle(jax.random.key(0))
@@ -229,8 +233,8 @@ class ExternalSiteEngine(SiteEngine):
             return curvature_by_differences(gradient, x, direction(seed, x))
 
     def round(
-        self, t: int, message: Broadcast, state: ClientState, mean: Any
-    ) -> tuple[Any, Any, int]:
+        self, t: int, message: Broadcast, state: ClientState, mean: PyTree
+    ) -> tuple[Upload, ClientState, int]:
         """(upload, new private state, steps taken) of round t."""
         plan = self.plan
         with plan.precision():
@@ -245,7 +249,7 @@ class ExternalSiteEngine(SiteEngine):
             )
             return *jax.device_get((upload, new)), taken
 
-    def loss_and_gradient(self, x: Params) -> tuple[float, Any]:
+    def loss_and_gradient(self, x: Params) -> tuple[float, Params]:
         """Mean loss over all samples of the site, and its gradient."""
         value, gradient = eager.full_mean(self.loss, x, self.samples)
         return float(value), gradient
@@ -267,19 +271,19 @@ def make_site_engine(plan: Plan, number: int, train: Batch, test: Batch) -> Site
 
 
 @partial(jax.jit, static_argnums=0)
-def _value_and_grad(loss: Callable[..., Any], x: Params, batch: Batch) -> Any:
+def _value_and_grad(loss: Loss, x: Params, batch: Batch) -> tuple[Array, Params]:
     return jax.value_and_grad(loss)(x, batch)
 
 
 @partial(jax.jit, static_argnums=0)
-def _apply(function: Callable[..., Any], x: Params, batch: Batch) -> Any:
+def _apply(function: Accuracy, x: Params, batch: Batch) -> Array:
     return function(x, batch)
 
 
 @partial(jax.jit, static_argnames="program")
 def _opening(
     program: SiteProgram, algorithm: Algorithm, samples: Batch, info: ClientInfo, message: Broadcast
-) -> Any:
+) -> Vector:
     return Oracle(*program, True, samples, jax.random.key(0), info).full(algorithm.anchor(message))[
         1
     ]
@@ -288,7 +292,7 @@ def _opening(
 @partial(jax.jit, static_argnames="program")
 def _curvature(
     program: SiteProgram, samples: Batch, info: ClientInfo, seed: Number, x: Vector, v: Vector
-) -> Any:
+) -> jax.Array:
     keys = client_keys(trial_key(seed, 0), 0, info.id)
     oracle = Oracle(*program, True, samples, keys.minibatch, info)
     return largest_curvature(lambda point: oracle(point, 0)[1], x, v)
@@ -304,8 +308,8 @@ def _round(
     t: Number,
     message: Broadcast,
     state: ClientState,
-    mean: Any,
-) -> Any:
+    mean: PyTree,
+) -> tuple[Upload, ClientState, jax.Array]:
     keys = client_keys(trial_key(seed, 0), t, info.id)
     oracle = Oracle(*program, True, samples, keys.minibatch, info)
     steps = algorithm.draw_steps(keys.shared)
@@ -313,12 +317,14 @@ def _round(
 
 
 @jax.jit
-def _state_after(algorithm: Algorithm, message: Broadcast, state: ClientState, sent: Upload) -> Any:
+def _state_after(
+    algorithm: Algorithm, message: Broadcast, state: ClientState, sent: Upload
+) -> ClientState:
     return algorithm.state_after(message, state, sent)
 
 
 @jax.jit
-def rescale(old: Algorithm, server: ServerState, new: Algorithm) -> Any:
+def rescale(old: Algorithm, server: ServerState, new: Algorithm) -> ServerState:
     """The server's state for other numbers of the method, at the same model."""
     return old.rescale(server, new)
 

@@ -1,9 +1,9 @@
 """What a theorem is made of: constants of a problem, a rule for the steps, a bound, conditions."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from compositefl.core.errors import (
     CompositeFLError,
@@ -12,6 +12,9 @@ from compositefl.core.errors import (
     require_positive,
     wrong_value,
 )
+
+# A theorem's steps by the fields of `StepSizes`: numbers, None for what the method does not have.
+Steps: TypeAlias = dict[str, Any]
 
 ROUNDING = 1e-9  # a step this much (relatively) above its limit is a rounding error
 
@@ -108,7 +111,7 @@ class Theorem:
     exact: ClassVar[bool] = True  # False: the paper gives the bound up to a constant factor
     full_participation: ClassVar[bool] = True  # the theorem covers nothing else
 
-    def choose(self, c: Constants, s: Setting) -> dict[str, Any]:
+    def choose(self, c: Constants, s: Setting) -> Steps:
         """The steps, as the fields of `StepSizes`."""
         raise NotImplementedError
 
@@ -116,7 +119,7 @@ class Theorem:
         """The terms of the right-hand side after `rounds` rounds with these steps."""
         raise NotImplementedError
 
-    def violations(self, c: Constants, s: Setting, steps: dict[str, Any]) -> Iterator[str]:
+    def violations(self, c: Constants, s: Setting, steps: Steps) -> Iterator[str]:
         """The conditions that `steps` violates, in words."""
         raise NotImplementedError
 
@@ -182,7 +185,7 @@ def above(name: str, value: float, limit: float, formula: str) -> Iterator[str]:
         yield f"{name}={value:.4g} is above {formula} = {limit:.4g}"
 
 
-def smallest(function: Any, limit: float) -> float:
+def smallest(function: Callable[[float], float], limit: float) -> float:
     """The step in (0, limit] with the smallest function value, on a fine grid.
 
     Values that are not finite (an unknown constant made them so) leave the limit itself.

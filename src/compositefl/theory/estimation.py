@@ -240,7 +240,9 @@ def _sigma(seen: list[Statistics], batches: int) -> Quantity:
     )
 
 
-def _subgradient_bound(phi: Regularizer, z: Vector, rho: float, rng: Any) -> Quantity:
+def _subgradient_bound(
+    phi: Regularizer, z: Vector, rho: float, rng: np.random.Generator
+) -> Quantity:
     """B_g from (z - prox_t(z))/t, a subgradient at prox_t(z), at random points of seven sizes."""
     t = 0.5 / rho if rho > 0 else 1.0
     norms = []

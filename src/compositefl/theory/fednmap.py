@@ -6,10 +6,10 @@ takes m >= 1 rounds together; m is free, and the bounds hold for every m that th
 
 import math
 from collections.abc import Iterator
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from compositefl.core.errors import CompositeFLError
-from compositefl.theory.base import Constants, Setting, StepSizes, Theorem, above
+from compositefl.theory.base import Constants, Setting, Steps, StepSizes, Theorem, above
 
 
 class Choice(NamedTuple):
@@ -72,7 +72,7 @@ class _FedNMap(Theorem):
 
     def finish(
         self, c: Constants, s: Setting, gamma: float, steps: tuple[float, float], m: int
-    ) -> dict[str, Any]:
+    ) -> Steps:
         """The chosen steps, with m lowered where kept steps do not allow it."""
         local_lr, server_lr = steps
         chosen = {"gamma": gamma, "local_lr": local_lr, "server_lr": server_lr}
@@ -87,15 +87,13 @@ class _FedNMap(Theorem):
             low, high = (low, middle - 1) if outside else (middle, high)
         return low
 
-    def violations(self, c: Constants, s: Setting, steps: dict[str, Any]) -> Iterator[str]:
+    def violations(self, c: Constants, s: Setting, steps: Steps) -> Iterator[str]:
         """At m = 1, where the conditions are weakest, unless m is given."""
         limit, formula = self.gamma_limit(c)
         yield from above("gamma", steps["gamma"], limit, formula)
         yield from self.step_violations(c, s, steps, s.m or 1)
 
-    def step_violations(
-        self, c: Constants, s: Setting, steps: dict[str, Any], m: int
-    ) -> Iterator[str]:
+    def step_violations(self, c: Constants, s: Setting, steps: Steps, m: int) -> Iterator[str]:
         gamma, q = steps["gamma"], s.local_steps
         if gamma * c.rho >= 1:
             yield f"gamma={gamma:.4g} is not below 1/rho = {1 / c.rho:.4g}"
@@ -116,7 +114,7 @@ class Theorem5(_FedNMap):
         "(1 - gamma rho)/(100 Q sqrt(m (L^2 + 1/gamma^2)))",
     )
 
-    def choose(self, c: Constants, s: Setting) -> dict[str, Any]:
+    def choose(self, c: Constants, s: Setting) -> Steps:
         """Eq 15 with guards: 1 <= m <= T, and no step above the theorem's own limits.
 
         m <= T because the proof (after eq 98) counts m (R + 1) <= 2 T.
@@ -169,7 +167,7 @@ class Theorem8(_FedNMap):
     measures = "E psi(x_T) - psi*"
     formulas = ("the limit of eta_hat", "the limit of eta_a")
 
-    def choose(self, c: Constants, s: Setting) -> dict[str, Any]:
+    def choose(self, c: Constants, s: Setting) -> Steps:
         """Eq 19 with guards: eta_hat at its limit, and a smaller m.
 
         With the m of eq 19 every admissible eta_hat has eta_hat mu T <= 1/120, so the first term of

@@ -6,10 +6,9 @@ losses are G-Lipschitz. The paper bounds a random iterate, up to a constant fact
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 from compositefl.core.errors import CompositeFLError, wrong_value
-from compositefl.theory.base import Constants, Setting, StepSizes, Theorem, above
+from compositefl.theory.base import Constants, Setting, Steps, StepSizes, Theorem, above
 
 
 class _Smooth(Theorem):
@@ -31,7 +30,7 @@ class _Smooth(Theorem):
     def eps(self, c: Constants, s: Setting, eta: float) -> float:
         raise NotImplementedError
 
-    def choose(self, c: Constants, s: Setting) -> dict[str, Any]:
+    def choose(self, c: Constants, s: Setting) -> Steps:
         """eta and eps of the theorem; the inner gradient step local_lr = 1/(L + 1/eta) is ours."""
         eta = self.eta(c, s)
         eps = None if c.lipschitz is None else self.eps(c, s, eta)
@@ -47,7 +46,7 @@ class _Smooth(Theorem):
             "lipschitz": rate * c.need("lipschitz", self.name) ** 2,
         }
 
-    def violations(self, c: Constants, s: Setting, steps: dict[str, Any]) -> Iterator[str]:
+    def violations(self, c: Constants, s: Setting, steps: Steps) -> Iterator[str]:
         eta = self.eta(c, s)
         if steps["eta"] is not None and not math.isclose(steps["eta"], eta, rel_tol=1e-6):
             yield f"eta={steps['eta']:.4g} is not {eta:.4g}, what the theorem sets for these rounds"
@@ -89,7 +88,7 @@ class Theorem3(_Smooth):
         cubic = c.L**2 * g**2 * eta**3 / (2 * self.speedup(c, s) * one)
         return min(g**2 * eta / (2 * one), g**2 * eta / (8 * b**2), cubic)
 
-    def violations(self, c: Constants, s: Setting, steps: dict[str, Any]) -> Iterator[str]:
+    def violations(self, c: Constants, s: Setting, steps: Steps) -> Iterator[str]:
         """Those of Theorem 1, and full batches."""
         if s.batch_size is None:
             yield "there are no minibatches: with full batches the method is FedProx (Theorem 1)"
@@ -110,7 +109,7 @@ class _Nonsmooth(Theorem):
     exact = False
     full_participation = False
 
-    def choose(self, c: Constants, s: Setting) -> dict[str, Any]:
+    def choose(self, c: Constants, s: Setting) -> Steps:
         """eta = r / sqrt(T) with r < 1/(2 nu), by default half of that.
 
         For convex losses (nu = 0) every r is allowed; r = Delta / G^2 makes both terms equal.
@@ -138,7 +137,7 @@ class _Nonsmooth(Theorem):
             "lipschitz": c.need("lipschitz", self.name) ** 2 / root,
         }
 
-    def violations(self, c: Constants, s: Setting, steps: dict[str, Any]) -> Iterator[str]:
+    def violations(self, c: Constants, s: Setting, steps: Steps) -> Iterator[str]:
         nu = c.L + c.rho if c.nu is None else c.nu
         if nu > 0 and steps["eta"] is not None:
             r = steps["eta"] * math.sqrt(s.rounds)

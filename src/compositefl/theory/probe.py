@@ -6,7 +6,7 @@ the data.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from compositefl.core.errors import CompositeFLError
-from compositefl.core.types import Batch, Number
+from compositefl.core.types import Batch, Loss, Number, Params, PyTree
 from compositefl.core.vector import Vector, dot, squared_norm
 from compositefl.engine.client import weighted_loss
 from compositefl.engine.samples import gather
@@ -114,19 +114,19 @@ def normal_like(rng: np.random.Generator, x: Vector) -> Vector:
 
 
 def _sum_chunks(
-    function: Callable[[Any, Any], Any],
+    function: Callable[[Batch, jax.Array], PyTree],
     samples: Batch,
     cut: Cut,
-    start: Any,
+    start: Number,
     size: Number,
     weight: jax.Array | None = None,
-) -> Any:
+) -> PyTree:
     """Sum of function(batch, weights) over a client's samples, each with weight 1/size.
 
     With `weight`, one number a sample, over the samples of all clients.
     """
 
-    def part(j: Any) -> Any:
+    def part(j: Number) -> PyTree:
         offset = j * cut.chunk + jnp.arange(cut.chunk, dtype=jnp.int32)
         read = lambda a: a.at[start + offset].get(mode="clip")  # noqa: E731
         scale = 1.0 / size if weight is None else read(weight)
@@ -140,7 +140,9 @@ def _sum_chunks(
 
 
 @partial(jax.jit, static_argnames=("loss", "cut"))
-def _value_and_gradient(loss: Any, cut: Cut, samples: Batch, weight: jax.Array, x: Vector) -> Any:
+def _value_and_gradient(
+    loss: Loss, cut: Cut, samples: Batch, weight: jax.Array, x: Vector
+) -> tuple[jax.Array, Vector]:
     both = lambda batch, w: jax.value_and_grad(weighted_loss, argnums=1)(  # noqa: E731
         loss, x.tree, batch, w
     )
@@ -150,7 +152,7 @@ def _value_and_gradient(loss: Any, cut: Cut, samples: Batch, weight: jax.Array, 
 
 @partial(jax.jit, static_argnames=("loss", "cut"))
 def _descend(
-    loss: Any,
+    loss: Loss,
     cut: Cut,
     samples: Batch,
     weight: jax.Array,
@@ -159,7 +161,7 @@ def _descend(
     step: Number,
     count: int,
 ) -> Vector:
-    def body(_: Any, x: Vector) -> Vector:
+    def body(_: Number, x: Vector) -> Vector:
         _, gradient = _value_and_gradient(loss, cut, samples, weight, x)
         new = Vector(phi.prox((x - step * gradient).tree, step))
         return new.map(lambda a, b: a.astype(b.dtype), x)
@@ -169,16 +171,24 @@ def _descend(
 
 @partial(jax.jit, static_argnames=("loss", "cut"))
 def _curvature(
-    loss: Any, cut: Cut, samples: Batch, clients: Any, x: Vector, v: Vector, power_steps: int
-) -> Any:
-    def one(client: Any) -> Any:
-        def part(v: Vector, batch: Batch, weight: Number) -> Any:
+    loss: Loss,
+    cut: Cut,
+    samples: Batch,
+    clients: tuple[jax.Array, jax.Array],
+    x: Vector,
+    v: Vector,
+    power_steps: int,
+) -> tuple[jax.Array, jax.Array]:
+    def one(client: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        def part(v: Vector, batch: Batch, weight: Number) -> Params:
             gradient = lambda p: jax.grad(weighted_loss, argnums=1)(  # noqa: E731
                 loss, p, batch, weight
             )
             return jax.jvp(gradient, (x.tree,), (v.tree,))[1]
 
-        def body(_: Any, carry: Any) -> Any:
+        def body(
+            _: Number, carry: tuple[Vector, jax.Array, jax.Array]
+        ) -> tuple[Vector, jax.Array, jax.Array]:
             v = carry[0]
             norm = jnp.sqrt(squared_norm(v))
             v = v / jnp.where(norm > 0, norm, 1.0)  # a zero Hessian ends in zeros
@@ -195,16 +205,22 @@ def _curvature(
 
 @partial(jax.jit, static_argnames=("loss", "cut"))
 def _statistics(
-    loss: Any, cut: Cut, samples: Batch, clients: Any, rows: jax.Array, x: Vector, gradient: Vector
-) -> Any:
-    def one(client: Any) -> Any:
+    loss: Loss,
+    cut: Cut,
+    samples: Batch,
+    clients: tuple[jax.Array, jax.Array],
+    rows: jax.Array,
+    x: Vector,
+    gradient: Vector,
+) -> tuple[jax.Array, ...]:
+    def one(client: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, ...]:
         start, size, rows = client
         mean = lambda batch, weight: jax.grad(weighted_loss, argnums=1)(  # noqa: E731
             loss, x.tree, batch, weight
         )
         exact = Vector(_sum_chunks(mean, samples, cut, start, size))
 
-        def draw(rows: jax.Array) -> Any:
+        def draw(rows: jax.Array) -> tuple[jax.Array, jax.Array]:
             batch = jax.tree.map(lambda a: a.at[rows].get(mode="clip"), samples)
             single = jax.tree.map(lambda a: a[:1], batch)
             drawn, of_one = (Vector(jax.grad(loss)(x.tree, b)) for b in (batch, single))

@@ -6,12 +6,12 @@ theorems give ranges; within them the steps below make the bound after T rounds 
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 from compositefl.theory.base import (
     ROUNDING,
     Constants,
     Setting,
+    Steps,
     StepSizes,
     Theorem,
     above,
@@ -30,7 +30,7 @@ class _ZA1(Theorem):
         """The smallest eta_s of eq 13, max(1.5, sqrt(n/8))."""
         return max(1.5, math.sqrt(c.clients / 8))
 
-    def choose(self, c: Constants, s: Setting) -> dict[str, Any]:
+    def choose(self, c: Constants, s: Setting) -> Steps:
         server_lr = s.server_lr or self.server_lr(c)
         if s.local_lr is not None:
             return {"local_lr": s.local_lr, "server_lr": server_lr}
@@ -51,7 +51,7 @@ class _ZA1(Theorem):
     ) -> dict[str, float]:
         raise NotImplementedError
 
-    def violations(self, c: Constants, s: Setting, steps: dict[str, Any]) -> Iterator[str]:
+    def violations(self, c: Constants, s: Setting, steps: Steps) -> Iterator[str]:
         server_lr = steps["server_lr"]
         if c.rho > 0:
             yield f"phi has rho={c.rho:.4g}, the theorem wants it convex (rho = 0)"

@@ -21,7 +21,7 @@ POSITIVE, NEGATIVE = COLOURS[0], COLOURS[4]  # of numbers with a sign
 # fmt: off
 METHODS = (
     "FedNMap", "ZA1", "FedCanon", "FedMiD", "FedDA", "Scaffold", "FedAvg",
-    "FedProx", "FastFedDA", "FedDR", "Scaffnew", "FedADMM", "ProxSkip", "FedSplit",
+    "FedProx", "FastFedDA", "FedSplit", "Scaffnew", "FedADMM", "ProxSkip", "FedDR",
     "FedDyn", "FedPD", "FedDC", "EControlDA", "Mime", "MimeLite", "STEM",
     "VRLSGD", "FedAvgM", "ScaffoldM", "ScaffoldI", "FedCanonII", "FedMSPP", "PGD",
     "ProxSGD", "NormSGD", "ProxNewton", "FedProxNonsmooth", "FedMSPPNonsmooth",
@@ -40,7 +40,8 @@ class Style(NamedTuple):
 def styles(labels: Iterable[str]) -> dict[str, Style]:
     """The style of each label; "FedNMap" and "FedNMap, gamma 2" begin with the same name.
 
-    Of several labels of one method the first has its style.
+    Of several labels of one method the first has its style, and the others one from the end, which
+    is no usual method's.
     """
     labels = list(dict.fromkeys(labels))
     known = {name.lower(): number for number, name in enumerate(METHODS)}
@@ -51,9 +52,10 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
             numbers[label] = number
     count = len(COLOURS) * len(DASHES)
     free = (n for n in range(count) if n not in numbers.values())
+    last = (n for n in reversed(range(count)) if n not in numbers.values())
     for position, label in enumerate(labels):
         if label not in numbers:
-            numbers[label] = next(free, position)
+            numbers[label] = next(last if _first_word(label) in known else free, position)
     return {label: _style(numbers[label]) for label in labels}
 
 

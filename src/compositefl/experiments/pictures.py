@@ -127,8 +127,10 @@ def alike(axes: Sequence[Any], columns: int, share: str | bool, bottom: float | 
 
 def save(figure: Any, path: Path, table: pd.DataFrame) -> None:
     """Write the picture; a line above it says how many rounds and trials are behind it."""
-    trials = table["trial"].nunique()
-    note = f"{table['round'].max():,} rounds, {trials} trial{'s' if trials > 1 else ''}"
+    trials, rounds = table["trial"].nunique(), table["round"]
+    ends = sorted({*rounds[rounds.diff(-1) > 0], rounds.max()})  # the next row begins another run
+    told = f"{ends[0]:,} or {ends[1]:,}" if len(ends) == 2 else f"{ends[-1]:,}"
+    note = f"{told} rounds, {trials} trial{'s' if trials > 1 else ''}"
     figure.suptitle(note, x=0.995, ha="right", fontsize=8, color="0.35")
     save_small(figure, path)
 

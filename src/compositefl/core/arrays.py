@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from compositefl.core.errors import CompositeFLError
-from compositefl.core.types import Batch
+from compositefl.core.types import Array, Batch
 
 NUMBERS = "biuf"  # kinds of types that are numbers
 
@@ -27,7 +27,7 @@ def shapes_in_words(shapes: list[tuple[int, ...]]) -> str:
     return f"arrays of shapes {', '.join(map(str, shapes[:6]))}{more}"
 
 
-def _as_array(leaf: Any, who: str, text: bool) -> Any:
+def _as_array(leaf: Any, who: str, text: bool) -> Array:
     if hasattr(leaf, "toarray"):
         raise CompositeFLError(
             f"{who} has a sparse matrix of shape {np.shape(leaf)}; call its .toarray() first"

@@ -6,17 +6,20 @@ compiled program serves every value of them, and a sweep or a regularisation pat
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping
-from typing import Any, TypeVar, dataclass_transform
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, TypeAlias, TypeVar, dataclass_transform
 
 import jax
 import numpy as np
+from jax.tree_util import GetAttrKey
 
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.types import PyTree
 
 _STATIC = "compositefl_static"
 SHOWN = 6  # entries of an array that a repr writes out
 T = TypeVar("T")
+Statics: TypeAlias = tuple[Hashable, ...]  # the values of the fields that are no numbers
 
 
 def static(**kwargs: Any) -> Any:
@@ -42,15 +45,15 @@ def component(cls: type[T]) -> type[T]:
     leaves = tuple(f.name for f in fields if not is_static(f))
     statics = tuple(f.name for f in fields if is_static(f))
 
-    def flatten(self: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def flatten(self: T) -> tuple[tuple[PyTree, ...], Statics]:
         return tuple(getattr(self, n) for n in leaves), tuple(getattr(self, n) for n in statics)
 
-    def flatten_with_keys(self: Any) -> tuple[Any, tuple[Any, ...]]:
+    def flatten_with_keys(self: T) -> tuple[tuple[tuple[GetAttrKey, PyTree], ...], Statics]:
         children, aux = flatten(self)
-        keys = tuple(jax.tree_util.GetAttrKey(n) for n in leaves)
+        keys = tuple(GetAttrKey(n) for n in leaves)
         return tuple(zip(keys, children, strict=True)), aux
 
-    def unflatten(aux: tuple[Any, ...], children: Any) -> T:
+    def unflatten(aux: Statics, children: Iterable[PyTree]) -> T:
         self = object.__new__(cls)
         for name, value in zip(leaves + statics, (*children, *aux), strict=True):
             object.__setattr__(self, name, value)
@@ -84,9 +87,9 @@ def _shown(value: Any) -> str:
     return f"array({numbers.shape} from {numbers.min():g} to {numbers.max():g}, hash {digest})"
 
 
-def same(a: Any, b: Any) -> bool:
+def same(a: PyTree, b: PyTree) -> bool:
     """Whether two components are equal, arrays in them entry by entry."""
-    here: Any = jax.tree.structure(a)
+    here: jax.tree_util.PyTreeDef = jax.tree.structure(a)
     leaves = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=False)
     return here == jax.tree.structure(b) and all(np.array_equal(x, y) for x, y in leaves)
 

@@ -69,7 +69,7 @@ def note_refusals(notes: Notes) -> None:
         _log.warning("refused connections cannot be noted with this version of Python")
         return
 
-    def noting(self: Any, error: Any, message: str = "Fatal error on transport") -> None:
+    def noting(self: Any, error: BaseException, message: str = "Fatal error on transport") -> None:
         try:
             if self._server_side and "handshake" in f"{message} {error}":
                 peer = self._get_extra_info("peername") or ("unknown", 0)
@@ -81,7 +81,7 @@ def note_refusals(notes: Notes) -> None:
     protocol._fatal_error = noting
 
 
-def in_words(error: Any) -> str:
+def in_words(error: BaseException) -> str:
     """Why a handshake failed."""
     text = f"{error!r} {error}"
     for sign, words in REASONS.items():

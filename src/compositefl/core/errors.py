@@ -3,7 +3,9 @@
 import difflib
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from compositefl.core.types import Array
 
 if TYPE_CHECKING:  # the command line prints its help without loading NumPy and JAX
     import numpy as np
@@ -42,8 +44,8 @@ class CompositeFLError(ValueError):
         message: str = "",
         *,
         parameter: str | None = None,
-        value: Any = None,
-        also: Mapping[str, Any] | None = None,
+        value: object = None,
+        also: Mapping[str, object] | None = None,
         remedy: str | None = None,
     ):
         ending = "" if remedy is None else REMEDIES[remedy].format(value=value)
@@ -75,7 +77,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> CompositeFLError
     return UnknownName(message, parameter=kind, value=name)
 
 
-def is_concrete(value: Any) -> bool:
+def is_concrete(value: object) -> bool:
     """True for a number, of Python, NumPy or JAX. Tracers of jit and vmap pass unchecked."""
     import jax
     import numpy as np
@@ -89,7 +91,7 @@ def is_concrete(value: Any) -> bool:
     )
 
 
-def _numbers(name: str, value: Any, wanted: str = "a number") -> "np.ndarray | None":
+def _numbers(name: str, value: object, wanted: str = "a number") -> "np.ndarray | None":
     """The numbers in `value`, None for a tracer; anything else is refused."""
     import jax
     import numpy as np
@@ -102,13 +104,15 @@ def _numbers(name: str, value: Any, wanted: str = "a number") -> "np.ndarray | N
     return array
 
 
-def wrong_value(name: str, value: Any, wanted: str, shown: str | None = None) -> CompositeFLError:
+def wrong_value(
+    name: str, value: object, wanted: str, shown: str | None = None
+) -> CompositeFLError:
     """The error for a parameter whose value is not what it must be."""
     message = f"{name}={value if shown is None else shown} must be {wanted}"
     return CompositeFLError(message, parameter=name, value=value)
 
 
-def require_that(name: str, value: Any, good: "np.ndarray", wanted: str) -> None:
+def require_that(name: str, value: Array, good: "np.ndarray", wanted: str) -> None:
     """Refuse a number that is not good, or the first such entry of an array."""
     import numpy as np
 
@@ -123,7 +127,7 @@ def require_that(name: str, value: Any, good: "np.ndarray", wanted: str) -> None
     )
 
 
-def require_positive(**values: Any) -> None:
+def require_positive(**values: object) -> None:
     """Refuse numbers that are not finite and > 0."""
     for name, value in values.items():
         numbers = _numbers(name, value)
@@ -132,7 +136,7 @@ def require_positive(**values: Any) -> None:
             require_that(name, value, good, "a finite number > 0")
 
 
-def require_nonnegative(**values: Any) -> None:
+def require_nonnegative(**values: object) -> None:
     """Refuse numbers that are not finite and >= 0."""
     for name, value in values.items():
         numbers = _numbers(name, value)
@@ -141,7 +145,7 @@ def require_nonnegative(**values: Any) -> None:
             require_that(name, value, good, "a finite number >= 0")
 
 
-def require_integer(minimum: int = 1, **values: Any) -> None:
+def require_integer(minimum: int = 1, **values: object) -> None:
     """Refuse what is not a whole number >= minimum."""
     wanted = f"a whole number >= {minimum}"
     for name, value in values.items():
@@ -150,7 +154,7 @@ def require_integer(minimum: int = 1, **values: Any) -> None:
             raise wrong_value(name, value, wanted)
 
 
-def require_share(**values: Any) -> None:
+def require_share(**values: object) -> None:
     """Refuse numbers outside (0, 1]."""
     for name, value in values.items():
         numbers = _numbers(name, value)

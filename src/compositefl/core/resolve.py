@@ -1,10 +1,13 @@
 """Classes and functions of the user's own modules, by "package.module:name"."""
 
 import importlib
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Callable, Collection
+from types import ModuleType
+from typing import Any, TypeVar, overload
 
 from compositefl.core.errors import CompositeFLError, unknown_name
+
+T = TypeVar("T")
 
 
 def is_reference(text: str) -> bool:
@@ -12,6 +15,22 @@ def is_reference(text: str) -> bool:
     module, colon, name = text.partition(":")
     words = [*module.split("."), name]
     return bool(colon) and all(word.isidentifier() for word in words)
+
+
+@overload
+def resolve(
+    reference: str, kind: type[T], *, modules: Collection[str] | None = None
+) -> type[T]: ...
+
+
+@overload
+def resolve(
+    reference: str,
+    kind: type | None = None,
+    *,
+    factory: bool = False,
+    modules: Collection[str] | None = None,
+) -> Callable[..., Any]: ...
 
 
 def resolve(
@@ -46,7 +65,7 @@ def resolve(
     raise CompositeFLError(f"'{reference}' must be {wanted}, not {_what(found)}")
 
 
-def require_kind(reference: str, made: Any, kind: type) -> Any:
+def require_kind(reference: str, made: object, kind: type[T]) -> T:
     """`made`, if it is of the kind that a factory was called for."""
     if not isinstance(made, kind):
         raise CompositeFLError(
@@ -59,7 +78,7 @@ def _among(module: str, modules: Collection[str]) -> bool:
     return any(module == allowed or module.startswith(f"{allowed}.") for allowed in modules)
 
 
-def _module(reference: str, module: str) -> Any:
+def _module(reference: str, module: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -73,7 +92,7 @@ def _module(reference: str, module: str) -> Any:
         raise CompositeFLError(f"'{reference}': importing {module} failed with {text}") from error
 
 
-def _attribute(reference: str, module: Any, name: str) -> Any:
+def _attribute(reference: str, module: ModuleType, name: str) -> Any:
     try:
         return getattr(module, name)
     except AttributeError:
@@ -82,7 +101,7 @@ def _attribute(reference: str, module: Any, name: str) -> Any:
         raise CompositeFLError(f"'{reference}': {error}") from None
 
 
-def _what(found: Any) -> str:
+def _what(found: object) -> str:
     if isinstance(found, type):
         return f"the class {found.__name__}"
     return "a function" if callable(found) else f"a {type(found).__name__}"

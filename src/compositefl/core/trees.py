@@ -1,7 +1,6 @@
 """What several rooms need of pytrees: names, sizes, types, weighted means."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -10,7 +9,7 @@ from compositefl.core.types import Array, DType, Number, PyTree
 from compositefl.core.vector import unwrap
 
 
-def named_leaves(tree: PyTree) -> list[tuple[str, Any]]:
+def named_leaves(tree: PyTree) -> list[tuple[str, Array]]:
     """The leaves with their path names, such as "dense0/kernel"."""
     leaves = jax.tree_util.tree_leaves_with_path(unwrap(tree))
     return [(jax.tree_util.keystr(p, simple=True, separator="/"), leaf) for p, leaf in leaves]
@@ -27,13 +26,13 @@ def floats_to(dtype: DType, values: Array) -> np.ndarray:
     return array.astype(dtype, copy=False) if np.issubdtype(array.dtype, np.floating) else array
 
 
-def as_numbers(dtype: DType, *values: Any) -> np.ndarray:
+def as_numbers(dtype: DType, *values: Array) -> np.ndarray:
     """Hyper-parameters of several runs as one array: whole numbers as int32, others as `dtype`."""
     whole = all(isinstance(v, (int, np.integer)) for v in values)
     return np.asarray(values, np.int32 if whole else dtype)
 
 
-def as_number(dtype: DType, value: Any) -> np.ndarray:
+def as_number(dtype: DType, value: Array) -> np.ndarray:
     """A hyper-parameter as an array: a whole number as int32, any other as `dtype`."""
     number: np.ndarray = as_numbers(dtype, value)[0]
     return number

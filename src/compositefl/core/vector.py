@@ -1,13 +1,13 @@
 """Pytrees that add, subtract and scale like vectors, so that equations read as in the papers."""
 
 import operator
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import jax
 import jax.numpy as jnp
+from jax.tree_util import GetAttrKey
 
-from compositefl.core.types import PyTree
+from compositefl.core.types import Array, PyTree
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -24,7 +24,7 @@ class Vector:
     def __init__(self, tree: PyTree):
         self.tree = tree
 
-    def map(self, function: Callable[..., Any], *others: "Vector") -> "Vector":
+    def map(self, function: Callable[..., Array], *others: "Vector") -> "Vector":
         """Apply `function` to each leaf (and the matching leaves of `others`)."""
         return Vector(jax.tree.map(function, self.tree, *(o.tree for o in others)))
 
@@ -38,12 +38,12 @@ class Vector:
             return NotImplemented
         return self.map(operator.sub, other)
 
-    def __mul__(self, scalar: Any) -> "Vector":
+    def __mul__(self, scalar: Array) -> "Vector":
         return self.map(lambda leaf: leaf * scalar)
 
     __rmul__ = __mul__
 
-    def __truediv__(self, scalar: Any) -> "Vector":
+    def __truediv__(self, scalar: Array) -> "Vector":
         return self.map(lambda leaf: leaf / scalar)
 
     def __neg__(self) -> "Vector":
@@ -56,12 +56,12 @@ class Vector:
     def __repr__(self) -> str:
         return f"Vector({self.tree!r})"
 
-    def tree_flatten_with_keys(self) -> tuple[Any, None]:
+    def tree_flatten_with_keys(self) -> tuple[tuple[tuple[GetAttrKey, PyTree]], None]:
         """For JAX: the one child, and that it is called `tree`."""
-        return ((jax.tree_util.GetAttrKey("tree"), self.tree),), None
+        return ((GetAttrKey("tree"), self.tree),), None
 
     @classmethod
-    def tree_unflatten(cls, _: None, children: Any) -> "Vector":
+    def tree_unflatten(cls, _: None, children: Iterable[PyTree]) -> "Vector":
         """For JAX: the vector of one child."""
         return cls(*children)
 
@@ -77,10 +77,10 @@ def squared_norm(x: Vector) -> jax.Array:
     return dot(x, x)
 
 
-def unwrap(state: Any) -> Any:
+def unwrap(state: PyTree) -> PyTree:
     """Replace every Vector inside `state` by its plain pytree."""
 
-    def is_vector(leaf: Any) -> bool:
+    def is_vector(leaf: object) -> bool:
         return isinstance(leaf, Vector)
 
     return jax.tree.map(lambda v: v.tree if is_vector(v) else v, state, is_leaf=is_vector)

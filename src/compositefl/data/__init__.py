@@ -32,7 +32,7 @@ def load(name: str, folder: str | os.PathLike[str] | None = None, **options: Any
     """
     if ":" in name:
         given = options if folder is None else {"folder": folder, **options}
-        return require_kind(name, resolve(name)(**given), Dataset)  # type: ignore[no-any-return]
+        return require_kind(name, resolve(name)(**given), Dataset)
     if name not in DATASETS:
         raise unknown_name("dataset", name, DATASETS)
     known = inspect.signature(synthetic.generate).parameters if name == "synthetic" else ()

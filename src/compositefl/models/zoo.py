@@ -214,7 +214,7 @@ def _own(
         inspect.signature(make).bind(**values)
     except TypeError as error:
         raise CompositeFLError(f"{error}; it takes {', '.join(takes) or 'nothing'}") from error
-    return require_kind(reference, make(**values), Model)  # type: ignore[no-any-return]
+    return require_kind(reference, make(**values), Model)
 
 
 def model_options(name: str) -> dict[str, Any]:

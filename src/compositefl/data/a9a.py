@@ -1,7 +1,7 @@
 """a9a: the census-income data as 123 binary features, in LIBSVM's text format, gzipped or plain."""
 
 import io
-from typing import Any
+import os
 
 import numpy as np
 
@@ -16,7 +16,7 @@ FILES = (
 )
 
 
-def load(folder: Any = None) -> Dataset:
+def load(folder: str | os.PathLike[str] | None = None) -> Dataset:
     """x of shape (N, 123); y is 1 for an income above 50,000 dollars a year, else 0."""
     files = [File((f"{name}.gz", name), name, sha256) for name, _, sha256 in FILES]
     train, test = (

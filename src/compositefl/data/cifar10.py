@@ -6,10 +6,10 @@ green, then along rows and columns, all modulo 256; two cumulative sums undo tha
 """
 
 import hashlib
+import os
 import tarfile
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -35,7 +35,7 @@ _FILE = File(
 )
 
 
-def load(folder: Any = None) -> Dataset:
+def load(folder: str | os.PathLike[str] | None = None) -> Dataset:
     """Images of shape (N, 32, 32, 3), red, green, blue, with values in [0, 1]."""
     (path,) = find_files("cifar10", [_FILE], folder)
     train, test = _from_npz(path) if path.suffix == ".npz" else _from_tar(path)

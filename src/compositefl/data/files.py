@@ -13,7 +13,7 @@ import os
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import platformdirs
@@ -46,7 +46,9 @@ class File:
     sha256: str
 
 
-def find_files(dataset: str, files: Sequence[File], folder: Any = None) -> list[Path]:
+def find_files(
+    dataset: str, files: Sequence[File], folder: str | os.PathLike[str] | None = None
+) -> list[Path]:
     """The path of every file, downloading those that are in none of the folders."""
     folders = _folders(folder)
     paths = {file: _find(dataset, file, folders) for file in files}
@@ -122,7 +124,7 @@ def _cache() -> Path:
     return Path(platformdirs.user_cache_dir("compositefl"))
 
 
-def _folders(folder: Any) -> list[Path]:
+def _folders(folder: str | os.PathLike[str] | None) -> list[Path]:
     folders = []
     for name, value in (
         ("folder", folder),

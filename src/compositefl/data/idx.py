@@ -1,6 +1,6 @@
 """MNIST and Fashion-MNIST: the idx format, gzipped or plain."""
 
-from typing import Any
+import os
 
 import numpy as np
 
@@ -51,7 +51,7 @@ HASHES = {
 }
 
 
-def load(name: str, folder: Any = None) -> Dataset:
+def load(name: str, folder: str | os.PathLike[str] | None = None) -> Dataset:
     """Images of shape (N, 28, 28, 1) with values in [0, 1]."""
     files = [
         File((f"{part}-ubyte.gz", f"{part}-ubyte"), f"{part}-ubyte.gz", packed)

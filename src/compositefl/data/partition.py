@@ -7,25 +7,27 @@ data's `.y`, its `["y"]` or the last element of a tuple, unless `labels=` gives 
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import overload
 
 import jax
 import numpy as np
+from numpy.typing import ArrayLike
 
 from compositefl.core.arrays import as_arrays
 from compositefl.core.errors import CompositeFLError, require_integer, require_positive, wrong_value
+from compositefl.core.types import Batch
 from compositefl.data import synthetic as synthetic_data
 from compositefl.data.samples import sample_count, take
 
 
-class Partition(Sequence[Any]):
+class Partition(Sequence[Batch]):
     """The clients' batches. `partition[i]` takes client i's samples from `data` when asked.
 
     data: the batch that was spread. indices: one integer array a client, rows of `data`.
     sizes: the number of samples of each client. labels: of all samples of `data`, or None.
     """
 
-    def __init__(self, data: Any, indices: Iterable[Any], labels: Any = None):
+    def __init__(self, data: Batch, indices: Iterable[ArrayLike], labels: ArrayLike | None = None):
         self.data = as_arrays(data, "the data", text=True)
         self.indices = [np.asarray(part) for part in indices]
         self.labels = _labels(data, labels)
@@ -35,7 +37,13 @@ class Partition(Sequence[Any]):
     def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, client: Any) -> Any:
+    @overload
+    def __getitem__(self, client: int) -> Batch: ...
+
+    @overload
+    def __getitem__(self, client: slice) -> "Partition": ...
+
+    def __getitem__(self, client: int | slice) -> Batch:
         if isinstance(client, slice):
             return Partition(self.data, self.indices[client], self.labels)
         return take(self.data, self.indices[client])
@@ -96,14 +104,14 @@ class Partition(Sequence[Any]):
             used[part] = True
 
 
-def iid(data: Any, clients: int, seed: int = 0, *, labels: Any = None) -> Partition:
+def iid(data: Batch, clients: int, seed: int = 0, *, labels: ArrayLike | None = None) -> Partition:
     """Shuffle, then cut into parts whose sizes differ by at most one."""
     clients, count = _sizes(data, clients)
     order = np.random.default_rng(seed).permutation(count)
     return Partition(data, np.array_split(order, clients), labels)
 
 
-def by_label(data: Any, clients: int, *, labels: Any = None) -> Partition:
+def by_label(data: Batch, clients: int, *, labels: ArrayLike | None = None) -> Partition:
     """Sort by label, then cut into consecutive parts whose sizes differ by at most one."""
     clients, _ = _sizes(data, clients)
     order = np.argsort(_require_labels(data, labels), kind="stable")
@@ -111,13 +119,13 @@ def by_label(data: Any, clients: int, *, labels: Any = None) -> Partition:
 
 
 def dirichlet(
-    data: Any,
+    data: Batch,
     clients: int,
     alpha: float,
     seed: int = 0,
     min_samples: int = 1,
     *,
-    labels: Any = None,
+    labels: ArrayLike | None = None,
 ) -> Partition:
     """Spread each class over the clients in proportions drawn from Dirichlet(alpha, ..., alpha).
 
@@ -143,7 +151,9 @@ def dirichlet(
     return Partition(data, _top_up(_group(rng, owner, clients), min_samples), labels)
 
 
-def mixed(data: Any, clients: int, seed: int = 0, *, labels: Any = None) -> Partition:
+def mixed(
+    data: Batch, clients: int, seed: int = 0, *, labels: ArrayLike | None = None
+) -> Partition:
     """A random half spread evenly; of the other half, class l goes to client l mod `clients`.
 
     The MNIST experiment of Zhang, Hu and Johansson, with 10 clients. Classes are numbered from 0 in
@@ -161,7 +171,7 @@ def mixed(data: Any, clients: int, seed: int = 0, *, labels: Any = None) -> Part
 
 
 def quantity(
-    data: Any, clients: int, alpha: float, seed: int = 0, *, labels: Any = None
+    data: Batch, clients: int, alpha: float, seed: int = 0, *, labels: ArrayLike | None = None
 ) -> Partition:
     """Clients of unequal size and alike labels: sizes in Dirichlet(alpha) proportions."""
     clients, count = _sizes(data, clients)
@@ -203,16 +213,18 @@ def synthetic(
     )
 
 
-def from_indices(data: Any, indices: Iterable[Any], *, labels: Any = None) -> Partition:
+def from_indices(
+    data: Batch, indices: Iterable[ArrayLike], *, labels: ArrayLike | None = None
+) -> Partition:
     """Your own assignment: row numbers per client. Samples may be left out, not shared."""
     return Partition(data, indices, labels)
 
 
-def from_lists(batches: Sequence[Any], *, labels: Any = None) -> Partition:
+def from_lists(batches: Sequence[Batch], *, labels: ArrayLike | None = None) -> Partition:
     """Data that comes grouped: one batch a client, all with the same structure."""
     if not len(batches):
         raise CompositeFLError("a partition needs at least one client")
-    structures: list[Any] = [jax.tree.structure(batch) for batch in batches]
+    structures: list[jax.tree_util.PyTreeDef] = [jax.tree.structure(batch) for batch in batches]
     for client, structure in enumerate(structures):
         if structure != structures[0]:
             raise CompositeFLError(
@@ -233,7 +245,7 @@ PARTITIONS: dict[str, tuple[Callable[..., Partition], str]] = {
 }
 
 
-def _whole(name: str, given: Any) -> int:
+def _whole(name: str, given: object) -> int:
     value = given.item() if isinstance(given, np.generic) else given
     if not isinstance(value, (int, float)):
         raise CompositeFLError(f"{name}={given!r} must be a whole number >= 1")
@@ -241,14 +253,14 @@ def _whole(name: str, given: Any) -> int:
     return int(value)
 
 
-def _sizes(data: Any, clients: Any) -> tuple[int, int]:
+def _sizes(data: Batch, clients: int) -> tuple[int, int]:
     number, count = _whole("clients", clients), sample_count(data)
     if number > count:
         raise CompositeFLError(f"{number} clients cannot share {count} samples")
     return number, count
 
 
-def _labels(data: Any, labels: Any) -> np.ndarray | None:
+def _labels(data: Batch, labels: ArrayLike | None) -> np.ndarray | None:
     """The labels, or None where the data has none that make classes."""
     given = labels is not None
     if not given:
@@ -272,7 +284,7 @@ def _labels(data: Any, labels: Any) -> np.ndarray | None:
     return found if fits else None
 
 
-def _require_labels(data: Any, labels: Any) -> np.ndarray:
+def _require_labels(data: Batch, labels: ArrayLike | None) -> np.ndarray:
     found = _labels(data, labels)
     if found is None:
         raise CompositeFLError(
@@ -282,7 +294,7 @@ def _require_labels(data: Any, labels: Any) -> np.ndarray:
     return found
 
 
-def _proportions(rng: np.random.Generator, clients: int, alpha: Any) -> np.ndarray:
+def _proportions(rng: np.random.Generator, clients: int, alpha: object) -> np.ndarray:
     if isinstance(alpha, bool) or not isinstance(alpha, (int, float, np.number)):
         raise wrong_value("alpha", alpha, "a finite number > 0", shown=repr(alpha))
     require_positive(alpha=float(alpha))

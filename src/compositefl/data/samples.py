@@ -1,13 +1,14 @@
 """Samples, datasets, and the two things that are done with any batch: count it, take rows of it."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from compositefl.core.arrays import shapes_in_words
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.types import Array, Batch
 
 
 class Samples(NamedTuple):
@@ -35,7 +36,7 @@ class Dataset:
         )
 
 
-def sample_count(batch: Any) -> int:
+def sample_count(batch: Batch) -> int:
     """The number of samples in a batch: the common leading axis of its arrays."""
     shapes = [np.shape(leaf) for leaf in jax.tree.leaves(batch)]
     lengths = {shape[0] if shape else None for shape in shapes}
@@ -47,6 +48,6 @@ def sample_count(batch: Any) -> int:
     return lengths.pop()  # type: ignore[return-value]
 
 
-def take(batch: Any, indices: Any) -> Any:
+def take(batch: Batch, indices: Array | slice) -> Batch:
     """The samples `indices` (an integer array, a slice or a mask) of a batch, in that order."""
     return jax.tree.map(lambda leaf: leaf[indices], batch)

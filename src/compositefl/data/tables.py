@@ -6,7 +6,7 @@ Every error names the file and the columns, and is one line.
 import difflib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from compositefl.core.errors import CompositeFLError, unknown_name
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Label: TypeAlias = str | float  # a class as a table has it: a word or a number
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npz")
 LISTED = 12  # names of columns among which a user may look for the right one
@@ -140,8 +142,8 @@ def features_and_target(
 
 
 def class_labels(
-    y: np.ndarray, known: Sequence[Any] | None = None, *, file: str | Path = "the table"
-) -> tuple[np.ndarray, list[Any]]:
+    y: np.ndarray, known: Sequence[Label] | None = None, *, file: str | Path = "the table"
+) -> tuple[np.ndarray, list[Label]]:
     """(labels 0, 1, ... as int32, the classes they stand for, in order).
 
     known: the classes of the training data; a value of y that is none of them is refused.
@@ -171,7 +173,7 @@ def site_rows(
     }
 
 
-def _order(value: Any) -> tuple[bool, Any]:
+def _order(value: Label) -> tuple[bool, Label]:
     """Numbers in their order, then words in theirs."""
     return isinstance(value, str), value
 
@@ -211,7 +213,7 @@ def _refuse_missing(frame: "pd.DataFrame", file: str | Path) -> None:
         )
 
 
-def list_columns(names: Sequence[Any], quote: bool = True) -> str:
+def list_columns(names: Sequence[object], quote: bool = True) -> str:
     """Names of columns in a sentence, the first five of many."""
     shown = [f"'{name}'" if quote else str(name) for name in names[:SHOWN]]
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""

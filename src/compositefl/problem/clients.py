@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -193,7 +193,7 @@ def pieces(clients: Sequence[Batch]) -> Iterator[tuple[str, Batch]]:
         yield f"client {i}", client
 
 
-def checked_clients(clients: Any) -> Sequence[Batch]:
+def checked_clients(clients: Sequence[Batch]) -> Sequence[Batch]:
     """A sequence of batches, tables as arrays; one batch in place of a list of them is refused."""
     if hasattr(clients, "to_numpy") or hasattr(clients, "toarray") or isinstance(clients, Mapping):
         raise CompositeFLError(ONE_BATCH, parameter="clients")

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -101,10 +100,10 @@ class Problem:
 
     def gradient(self, x: Params, batch: Batch) -> Params:
         """The gradient of the mean loss of a batch."""
-        if self.compiles:
-            return jax.grad(self.loss)(x, jax.tree.map(jnp.asarray, batch))
-        loss: Any = self.loss.function if isinstance(self.loss, Coupled) else self.loss
-        return loss.value_and_gradient(jax.device_get(x), batch)[1]
+        loss = self.loss.function if isinstance(self.loss, Coupled) else self.loss
+        if isinstance(loss, External):
+            return loss.value_and_gradient(jax.device_get(x), batch)[1]
+        return jax.grad(self.loss)(x, jax.tree.map(jnp.asarray, batch))
 
     def with_params(self, params: Params) -> "Problem":
         """The same problem with another starting point; the data are shared."""

@@ -132,7 +132,7 @@ class LoopSimulation(SelfContained):
             found = max(found, curvature_by_differences(gradient, x, direction(self.seed, x)))
         return found
 
-    def _numbers(self, algorithms: Sequence[Algorithm]) -> list[Any]:
+    def _numbers(self, algorithms: Sequence[Algorithm]) -> list[Algorithm]:
         return [jax.tree.map(partial(as_number, self.dtype), a) for a in algorithms]
 
     def advance(self, stop: int) -> None:
@@ -173,10 +173,10 @@ class LoopSimulation(SelfContained):
         algorithm, server, clients = self.algorithms[run], self.servers[run], self.clients[run]
         key = self.keys[run]
         message = broadcast(algorithm, server)
-        steps = algorithm.draw_steps(round_key(key, Stream.SHARED, t))
+        planned = algorithm.draw_steps(round_key(key, Stream.SHARED, t))
         who, times = self._drawn(round_key(key, Stream.PARTICIPANTS, t))
-        steps, arrived = _draw_faults(self.conditions, key, np.int32(t), who, steps)
-        steps = dict(zip(who, np.broadcast_to(steps, who.shape).tolist(), strict=True))
+        able, arrived = _draw_faults(self.conditions, key, np.int32(t), who, planned)
+        steps = dict(zip(who, np.broadcast_to(able, who.shape).tolist(), strict=True))
         came = set(who.tolist() if arrived is None else who[np.asarray(arrived)].tolist())
         here = [int(i) for i in who]
         weight = self.weights * times.astype(self.dtype)

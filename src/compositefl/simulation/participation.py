@@ -6,12 +6,13 @@ where devices do not share memory, each works on those of its own clients that w
 here grow with the clients drawn, not with those there are.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from compositefl.core.types import Array, ClientState, Number, PyTree
 from compositefl.engine.client import ClientInfo
 from compositefl.engine.sampling import Stream, lost, participants, round_key, straggler_steps
 from compositefl.simulation import device_sum
@@ -25,21 +26,26 @@ class Participants(NamedTuple):
     There may be entries of nobody, with times 0.
     """
 
-    row: Any  # of the client in the states and tables of this round; None: all, in their order
-    times: Any  # how often the client was drawn
-    steps: Any  # local steps it can make; one number, or one per entry with stragglers
-    arrived: Any  # its upload reaches the server; None: every upload does
+    row: Array  # of the client in the states and tables of this round; None: all, in their order
+    times: Array  # how often the client was drawn
+    steps: Array  # local steps it can make; one number, or one per entry with stragglers
+    arrived: Array  # its upload reaches the server; None: every upload does
 
 
 class Drawn(NamedTuple):
     """The participants of all devices, dealt evenly: device 0 works on the first ones."""
 
-    who: Any
-    times: Any
+    who: jax.Array
+    times: jax.Array
 
 
 def draw_participants(
-    program: Program, conditions: Conditions, key: jax.Array, t: Any, placed: Placed, steps: Any
+    program: Program,
+    conditions: Conditions,
+    key: jax.Array,
+    t: Number,
+    placed: Placed,
+    steps: Number,
 ) -> tuple[ClientInfo, Participants, Drawn | None]:
     """Draw the round's participants, stragglers and lost uploads.
 
@@ -70,8 +76,8 @@ def draw_participants(
 
 
 def draw_faults(
-    conditions: Conditions, key: jax.Array, t: Any, who: jax.Array, steps: Any
-) -> tuple[Any, Any]:
+    conditions: Conditions, key: jax.Array, t: Number, who: jax.Array, steps: Number
+) -> tuple[Number, jax.Array | None]:
     """(steps, arrived) of the clients `who`: their local steps, and whose upload arrives."""
     arrived = None
     if conditions.dropout is not None:
@@ -94,14 +100,16 @@ def deal(program: Program, who: jax.Array, times: jax.Array) -> Drawn:
     return Drawn(who, jnp.concatenate([times, jnp.zeros(extra, times.dtype)]))
 
 
-def my_share(program: Program, tree: Any) -> Any:
+def my_share(program: Program, tree: PyTree) -> PyTree:
     """This device's part of arrays with an entry per participant of all devices."""
     share = program.share
     at = lax.axis_index(AXIS) * share
     return jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, at, share), tree)
 
 
-def fetch(program: Program, clients: Any, drawn: Drawn, rank: Any) -> Any:
+def fetch(
+    program: Program, clients: ClientState, drawn: Drawn, rank: jax.Array | None
+) -> ClientState:
     """The states of this device's participants, from the devices that keep them.
 
     One exchange of the participants' states; none on one device, or without states.
@@ -113,7 +121,7 @@ def fetch(program: Program, clients: Any, drawn: Drawn, rank: Any) -> Any:
     return my_share(program, found)
 
 
-def on_all_devices(program: Program, states: Any) -> Any:
+def on_all_devices(program: Program, states: ClientState) -> ClientState:
     """This device's new states at their places among all participants; zero elsewhere.
 
     Summed over the devices they are the new states of all participants.
@@ -127,7 +135,7 @@ def on_all_devices(program: Program, states: Any) -> Any:
     return jax.tree.map(spread, states)
 
 
-def keep(program: Program, clients: Any, drawn: Drawn, states: Any) -> Any:
+def keep(program: Program, clients: ClientState, drawn: Drawn, states: ClientState) -> ClientState:
     """Write the participants' states to the rows that this device keeps, in place."""
     row, places = _rows(program, drawn.who), jnp.arange(len(drawn.who), dtype=jnp.int32)
     # No two rows alike, also of those that are none: XLA may then write them in any order.

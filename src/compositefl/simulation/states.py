@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import jax
 import ml_dtypes
@@ -29,7 +29,14 @@ KIND = "compositefl client states 1"
 UNTOUCHED = -1  # the slot of a client that has never taken part
 
 
-def kept_type(name: str | None, dtype: DType) -> np.dtype[Any]:
+class Seal(TypedDict, total=False):
+    """What a checkpoint says of states that are not in it; nothing where there are none."""
+
+    id: str  # of their file
+    generation: int  # of the checkpoint: which one of this file
+
+
+def kept_type(name: str | None, dtype: DType) -> np.dtype:
     """The type in which states are kept: the run's own, or the one named."""
     return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name or dtype)
 
@@ -40,14 +47,14 @@ class SelfContained:
     def hold(self, states: Sequence[RunState]) -> None:
         """Of all that `state` gave, these may still be restored."""
 
-    def seal(self) -> dict[str, Any]:
+    def seal(self) -> Seal:
         """What a checkpoint must say of states that are not in it."""
         return {}
 
     def commit(self) -> None:
         """The checkpoint is there."""
 
-    def resume(self, seal: dict[str, Any]) -> None:
+    def resume(self, seal: Seal) -> None:
         """Go on from a checkpoint with this seal, after `hold` and `restore`."""
 
     def release(self) -> None:
@@ -59,11 +66,11 @@ class Row(NamedTuple):
 
     structure: jax.tree_util.PyTreeDef
     shapes: list[tuple[int, ...]]
-    computed: list[np.dtype[Any]]
-    kept: list[np.dtype[Any]]
+    computed: list[np.dtype]
+    kept: list[np.dtype]
 
     @classmethod
-    def of(cls, state: ClientState, kept: np.dtype[Any]) -> "Row":
+    def of(cls, state: ClientState, kept: np.dtype) -> "Row":
         """That of a state; its floating-point numbers are kept as `kept`."""
         leaves, structure = jax.tree.flatten(state)
         types = [np.dtype(a.dtype) for a in leaves]
@@ -90,7 +97,7 @@ class Row(NamedTuple):
 class MemoryStates:
     """The states of all clients of several runs in arrays."""
 
-    def __init__(self, clients: int, kept: np.dtype[Any]):
+    def __init__(self, clients: int, kept: np.dtype):
         self.clients, self.kept = clients, kept
 
     def begin(self, starts: Sequence[ClientState]) -> None:
@@ -135,9 +142,7 @@ class DiskStates:
     use; else `resume` goes on with it.
     """
 
-    def __init__(
-        self, clients: int, kept: np.dtype[Any], path: Path | None = None, fresh: bool = True
-    ):
+    def __init__(self, clients: int, kept: np.dtype, path: Path | None = None, fresh: bool = True):
         self.clients, self.kept, self.path = clients, kept, path
         self.id, self.generation = secrets.token_hex(8), 0
         self.held: list[np.ndarray] = []  # tables of states that somebody may go back to
@@ -221,7 +226,7 @@ class DiskStates:
         used[self.table[self.table >= 0]] = True
         self.free = np.flatnonzero(~used).tolist()
 
-    def seal(self) -> dict[str, Any]:
+    def seal(self) -> Seal:
         """Everything written so far is on the disk; what a checkpoint must say of the file."""
         if not self.generation:
             self._write_header()
@@ -239,7 +244,7 @@ class DiskStates:
         self.saved = [self.table.copy(), *(t.copy() for t in self.held)]
         self.collect()
 
-    def resume(self, seal: dict[str, Any]) -> None:
+    def resume(self, seal: Seal) -> None:
         """Go on with the file of a checkpoint, after `restore` and `hold`."""
         there = self._read_header()
         if there.get("id") != seal["id"] or there.get("row") != self.row.bytes:

@@ -30,7 +30,7 @@ from compositefl.simulation.placement import AXIS, Bringer, Placed
 from compositefl.simulation.program import ClientSampling, RunState, Work
 from compositefl.simulation.rounds import run_rounds
 from compositefl.simulation.simulation import Group, Simulation, concatenate, initial
-from compositefl.simulation.states import DiskStates, MemoryStates
+from compositefl.simulation.states import DiskStates, MemoryStates, Seal
 
 
 class StreamedSimulation(Simulation):
@@ -104,7 +104,7 @@ class StreamedSimulation(Simulation):
         if isinstance(self.store, DiskStates):
             self.store.hold([state.clients for state in states])
 
-    def seal(self) -> dict[str, Any]:
+    def seal(self) -> Seal:
         """What a checkpoint must say of the file of the states."""
         return self.store.seal() if isinstance(self.store, DiskStates) else {}
 
@@ -113,7 +113,7 @@ class StreamedSimulation(Simulation):
         if isinstance(self.store, DiskStates):
             self.store.commit()
 
-    def resume(self, seal: dict[str, Any]) -> None:
+    def resume(self, seal: Seal) -> None:
         """Go on from a checkpoint with this seal, after `hold` and `restore`."""
         if isinstance(self.store, DiskStates):
             self.store.resume(seal)

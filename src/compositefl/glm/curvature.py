@@ -1,7 +1,7 @@
 """Second derivatives of a round: of which features, of which problems, and how they travel."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -26,7 +26,7 @@ class Asking(Protocol):
     hessian_at: int  # number of the alpha at which its Hessian was asked for
 
     @property
-    def steps(self) -> Sequence[Any]:
+    def steps(self) -> Sequence[object]:
         """The alphas that are solved."""
         ...
 

@@ -4,12 +4,13 @@ A sparse table stays sparse: its means are subtracted from results, not from ent
 """
 
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from scipy import sparse
 
 Array = np.ndarray
+Table: TypeAlias = Any  # features (samples, p): an array of NumPy, or CSR of SciPy
 DENSE_SHARE = 0.05  # of entries that are not zero, from which on dense products are faster
 PAIRS_SHARE = 0.2  # the same where the products of a row's entries can be kept
 PAIRS = 2**24  # products that are kept: 200 MB
@@ -45,7 +46,7 @@ class Design(Protocol):
         ...
 
 
-def standardised(x: Any, mean: Array, scale: Array) -> Design:
+def standardised(x: Table, mean: Array, scale: Array) -> Design:
     """The design of a table; a column whose scale is 0 becomes zero."""
     factor = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
     centre = mean * factor

@@ -7,7 +7,7 @@ itself), so that half the deviance is the loss above that of the saturated model
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import expit, logsumexp, softmax, xlogy
@@ -65,7 +65,7 @@ class Family:
         """Size of the numbers whose differences first derivatives are; from means of y and y^2."""
         return 1.0
 
-    def start(self, mean: Any) -> Array | None:
+    def start(self, mean: Array | float) -> Array | None:
         """The intercepts of the model without features and offsets, given the mean response.
 
         For classes `mean` has their shares. None where there is no closed form.
@@ -90,7 +90,7 @@ class Gaussian(Family):
     def rounding(self, mean: float, square: float) -> float:
         return float(np.sqrt(square))
 
-    def start(self, mean: Any) -> Array:
+    def start(self, mean: Array | float) -> Array:
         return np.atleast_1d(mean)
 
 
@@ -120,7 +120,7 @@ class Binomial(Family):
         z = np.where(y > 0, -eta[:, 0], eta[:, 0])
         return np.logaddexp(0.0, z)
 
-    def start(self, mean: Any) -> Array:
+    def start(self, mean: Array | float) -> Array:
         share = np.asarray(mean, float)
         return np.atleast_1d(np.log(share[1] / share[0]))
 
@@ -150,7 +150,7 @@ class Multinomial(Family):
     def losses(self, eta: Array, y: Array) -> Array:
         return logsumexp(eta, axis=1) - eta[np.arange(len(y)), y.astype(int)]
 
-    def start(self, mean: Any) -> Array:
+    def start(self, mean: Array | float) -> Array:
         logs = np.log(np.asarray(mean, float))
         return logs - logs.mean()
 
@@ -179,7 +179,7 @@ class Poisson(Family):
     def rounding(self, mean: float, square: float) -> float:
         return float(np.sqrt(square))
 
-    def start(self, mean: Any) -> Array:
+    def start(self, mean: Array | float) -> Array:
         return np.atleast_1d(np.log(mean))
 
     def predict(self, eta: Array) -> Array:
@@ -207,7 +207,7 @@ class Gamma(Family):
     def saturated(self, y: Array) -> Array:
         return 1.0 + np.log(y)
 
-    def start(self, mean: Any) -> Array:
+    def start(self, mean: Array | float) -> Array:
         return np.atleast_1d(np.log(mean))
 
     def predict(self, eta: Array) -> Array:
@@ -258,7 +258,7 @@ class Huber(Family):
     def rounding(self, mean: float, square: float) -> float:
         return float(np.sqrt(square / max(square - mean**2, 1e-30 * square)))
 
-    def start(self, mean: Any) -> None:
+    def start(self, mean: Array | float) -> None:
         return None
 
 
@@ -281,7 +281,7 @@ FAMILIES: dict[str, type[Family]] = {
 }
 
 
-def family(name: str, **numbers: Any) -> Family:
+def family(name: str, **numbers: float | None) -> Family:
     """The family of this name; huber takes epsilon and scale."""
     if name not in FAMILIES:
         raise unknown_name("family", name, FAMILIES)

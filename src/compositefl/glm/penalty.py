@@ -4,15 +4,20 @@ Parameters are one flat vector: the intercepts, the coefficients feature by feat
 of y where the family has one. Intercepts and scale are never penalised.
 """
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from compositefl.core.types import Params
 from compositefl.glm import subproblem
 
 if TYPE_CHECKING:
+    import jax
+
     from compositefl.regularizers.base import Regularizer
 
 Array = np.ndarray
@@ -144,17 +149,19 @@ class General:
         return np.ones(self.size, bool)
 
 
-def _double() -> Any:
+def _double() -> AbstractContextManager[object]:
     import jax
 
     return jax.enable_x64(True)
 
 
-def _minimize(phi: "Regularizer", x: Any, g: Any, B: Array) -> Any:
+def _minimize(
+    phi: "Regularizer", x: dict[str, Array], g: dict[str, Array], B: Array
+) -> dict[str, "jax.Array"]:
     return _compiled()(phi, x, g, B)
 
 
-def _compiled() -> Any:
+def _compiled() -> Callable[..., dict[str, "jax.Array"]]:
     global _COMPILED
     if _COMPILED is None:
         import jax
@@ -163,7 +170,7 @@ def _compiled() -> Any:
         from compositefl.core.vector import Vector
         from compositefl.regularizers import ByName, Zero
 
-        def run(phi: "Regularizer", x: Any, g: Any, B: Any) -> Any:
+        def run(phi: "Regularizer", x: Params, g: Params, B: jax.Array) -> Params:
             both = ByName({"coef": phi, "free": Zero()})
             return minimize_model(both, Vector(x), Vector(g), B).tree
 
@@ -171,4 +178,4 @@ def _compiled() -> Any:
     return _COMPILED
 
 
-_COMPILED: Any = None
+_COMPILED: Callable[..., dict[str, "jax.Array"]] | None = None

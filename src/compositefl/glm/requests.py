@@ -6,7 +6,7 @@ import numpy as np
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.glm.scores import POINTS, SCORES
-from compositefl.glm.site import Site
+from compositefl.glm.site import Request, Site
 from compositefl.glm.sites import METHODS
 from compositefl.glm.validation import BINS
 
@@ -23,7 +23,7 @@ ENTRIES: dict[str, tuple[set[str], set[str]]] = {  # that a request must have, a
 }
 
 
-def check_request(site: Site, method: str, request: dict[str, Any], problems: int) -> None:
+def check_request(site: Site, method: str, request: Request, problems: int) -> None:
     """Refuse a request of a wrong form, or for problems that there are not."""
     needed, possible = ENTRIES[method]
     if not needed <= request.keys() <= needed | possible:
@@ -60,7 +60,7 @@ def check_request(site: Site, method: str, request: dict[str, Any], problems: in
                 _check_numbers(name, request[name], request["problems"].shape)
 
 
-def _check_points(request: dict[str, Any], size: int, problems: int, most: int) -> None:
+def _check_points(request: Request, size: int, problems: int, most: int) -> None:
     which = request["problems"]
     ok = isinstance(which, np.ndarray) and which.ndim == 1 and which.dtype.kind == "i"
     _require(ok and 0 < len(which) <= most, f"there must be 1 to {most} problems")
@@ -74,13 +74,13 @@ def _check_numbers(name: str, array: Any, shape: tuple[int, ...]) -> None:
     _require(np.isfinite(array).all(), f"{name} must be finite")
 
 
-def _require(condition: Any, sentence: str) -> None:
+def _require(condition: object, sentence: str) -> None:
     if not condition:
         raise CompositeFLError(f"refused a request: {sentence}")
 
 
 def answer_shapes(
-    method: str, request: dict[str, Any], *, features: int, targets: int, outputs: int, scale: bool
+    method: str, request: Request, *, features: int, targets: int, outputs: int, scale: bool
 ) -> dict[str, tuple[int, ...]]:
     """The arrays of an answer and their shapes."""
     if method == "describe":

@@ -1,9 +1,10 @@
 """Means and standard deviations over all sites, from sums, and the way back to original units."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+
+from compositefl.glm.sites import Sites
 
 Array = np.ndarray
 CONSTANT = 1e-12  # spread of a column, relative to its mean, that is rounding
@@ -35,7 +36,7 @@ class Scaling:
         return np.kron(full, np.eye(k))
 
 
-def measure(sites: Any, problems: int, described: dict[str, Array]) -> tuple[Array, Array]:
+def measure(sites: Sites, problems: int, described: dict[str, Array]) -> tuple[Array, Array]:
     """(means, population standard deviations by problem), in a second round.
 
     Squares are summed around the means: sums of raw squares lose all digits of a column such as

@@ -7,7 +7,6 @@ bins of about equal content, which is exact to three digits (ties within a bin c
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -114,7 +113,7 @@ def auc(positive: Array, negative: Array) -> Array:
 def _sums(sites: Sites, path: Path, points: Array, problems: Array, score: str) -> dict[str, Array]:
     """The sites' sums at all points, in messages that are not too long."""
 
-    def ask(**more: Any) -> dict[str, Array]:
+    def ask(**more: Array) -> dict[str, Array]:
         found = []
         for at in range(0, len(points), POINTS):
             cut = slice(at, at + POINTS)

@@ -5,19 +5,22 @@ asked again after a crash and needs no memory of earlier requests. Problems are 
 fit to all samples, q > 0 the fit to all but those of fold q.
 """
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy import sparse
 
 from compositefl.glm import survival
-from compositefl.glm.design import Design, standardised
+from compositefl.glm.design import Design, Table, standardised
 from compositefl.glm.families import Family
 from compositefl.glm.folds import draw_folds
 from compositefl.glm.validation import Part, score_sums
 
 Array = np.ndarray
 Sums = dict[str, Array]
+Request: TypeAlias = dict[str, Any]  # what a site is asked for: arrays, numbers and words by name
+# Of one problem, for its Hessian: second derivatives (n, k) or (n, k, k), for cox a `Partial`.
+Curvature: TypeAlias = Any
 ROWS = 2**15  # samples worked on at a time
 
 
@@ -32,7 +35,7 @@ class Site:
         self,
         name: str,
         family: Family,
-        x: Any,
+        x: Table,
         y: Array,
         weight: Array | None = None,
         offset: Array | None = None,
@@ -127,7 +130,7 @@ class Site:
         found = {int(i): np.zeros((size, size)) for i in np.flatnonzero(hessians)}
         for part in parts:
             eta = self._eta(part, points)
-            own: dict[int, Any] = {}
+            own: dict[int, Curvature] = {}
             residuals = []
             for i, problem in enumerate(problems):
                 weight = part.weights(int(problem))
@@ -236,7 +239,7 @@ class Site:
 
     def _derivatives(
         self, part: Part, eta: Array, weight: Array, expected: bool = False
-    ) -> tuple[float, Array, Any]:
+    ) -> tuple[float, Array, Curvature]:
         """(weighted loss, first derivatives, what `_hessian` needs)."""
         if part.times is not None:
             here = survival.partial_likelihood(part.times, eta[:, 0], weight)
@@ -256,7 +259,7 @@ class Site:
         return np.column_stack([total[:, :k], features.reshape(count, -1), total[:, k:]])
 
     def _hessians(
-        self, part: Part, curvatures: list[Any], columns: Array, intercept: bool
+        self, part: Part, curvatures: list[Curvature], columns: Array, intercept: bool
     ) -> list[Array]:
         """In the order of intercepts, features by classes, scale."""
         if part.times is not None:
@@ -289,7 +292,7 @@ class Site:
         edge, corner = blocks[skip:, 0, 0, 1], blocks[0, 1, 0, 1]
         return np.block([[own, edge[:, None]], [edge[None, :], np.array([[corner]])]])
 
-    def _partial_hessian(self, part: Part, here: Any, columns: Array) -> Array:
+    def _partial_hessian(self, part: Part, here: survival.Partial, columns: Array) -> Array:
         assert part.times is not None
         z = part.design.columns(columns)
         deaths, means = survival.risk_means(part.times, here, z)

@@ -1,6 +1,6 @@
 """Asking all sites and adding up: the one door between a fit and the data."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -58,6 +58,6 @@ def add_up(answers: Sequence[Sums]) -> Sums:
     return total
 
 
-def count_bytes(values: dict[str, Any]) -> int:
+def count_bytes(values: Mapping[str, object]) -> int:
     """Of the arrays in a request or an answer."""
     return sum(np.asarray(value).nbytes for value in values.values())

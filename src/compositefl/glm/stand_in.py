@@ -5,12 +5,11 @@ back and answers, it is again.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from compositefl.glm.layout import hessian_index, symmetric
-from compositefl.glm.site import Sums
+from compositefl.glm.site import Request, Sums
 
 Array = np.ndarray
 
@@ -33,7 +32,7 @@ class StandIn:
         self.outputs, self.scale = outputs, scale
         self.kept: dict[int, Quadratic] = {}
 
-    def keep(self, request: dict[str, Any], answer: Sums) -> None:
+    def keep(self, request: Request, answer: Sums) -> None:
         """Note the answer to a request for losses and derivatives."""
         index = self._index(request)
         triangles = iter(answer["hessian"])
@@ -46,7 +45,7 @@ class StandIn:
                 old = self.kept[problem]
                 self.kept[problem] = replace(old, point=here[0], loss=here[1], gradient=here[2])
 
-    def answer(self, request: dict[str, Any]) -> Sums | None:
+    def answer(self, request: Request) -> Sums | None:
         """What the site would answer if it were its quadratics; None where one is not enough."""
         index = self._index(request)
         losses, gradients, triangles = [], [], []
@@ -71,7 +70,7 @@ class StandIn:
             "hessian": np.array(triangles).reshape(len(triangles), size),
         }
 
-    def _index(self, request: dict[str, Any]) -> Array:
+    def _index(self, request: Request) -> Array:
         """The entries of the Hessians of a request, which rise."""
         size = request["points"].shape[1]
         return hessian_index(

@@ -77,9 +77,7 @@ def parse(text: str, modules: Collection[str] | None = None) -> Regularizer:
     own = is_reference(name)
     if not own and name not in REGULARIZERS:
         raise unknown_name("regularizer", name, REGULARIZERS)
-    cls: type[Regularizer] = (
-        resolve(name, Regularizer, modules=modules) if own else REGULARIZERS[name]
-    )
+    cls = resolve(name, Regularizer, modules=modules) if own else REGULARIZERS[name]
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     words = [word.strip() for word in rest.split(",")] if rest.strip() else []
     required = sum(f.default is dataclasses.MISSING for f in fields)

@@ -7,7 +7,7 @@ its weights are pytree leaves.
 import copy
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -22,13 +22,13 @@ from compositefl.core.errors import (
     wrong_value,
 )
 from compositefl.core.trees import named_leaves
-from compositefl.core.types import Number, Params, PyTree
+from compositefl.core.types import Array, Number, Params, PyTree
 from compositefl.regularizers import entries
 
 R = TypeVar("R", bound="Regularizer")
 
 
-def as_float(leaf: Any) -> jax.Array:
+def as_float(leaf: Array) -> jax.Array:
     """The leaf as an array of its own floating type (whole numbers become floats)."""
     return jnp.asarray(leaf, jnp.result_type(leaf, float))
 
@@ -105,14 +105,14 @@ class Regularizer:
         for name in self.per_entry:
             entries.of_leaves(type(self).__name__, name, getattr(self, name), x)
 
-    def with_fields(self: R, changes: Mapping[str, Any]) -> R:
+    def with_fields(self: R, changes: Mapping[str, entries.Entries]) -> R:
         """A copy with other numbers in some fields.
 
         A number multiplies a field that has a number for every entry: those are factors, as in
         L1(np.array([1.0, 1.0, 0.0])) with an unpenalised last entry.
         """
 
-        def new(name: str, value: Any) -> Any:
+        def new(name: str, value: entries.Entries) -> PyTree:
             old = getattr(self, name, None)
             if name not in self.per_entry or entries.is_scalar(old) or not entries.is_scalar(value):
                 return value
@@ -122,7 +122,7 @@ class Regularizer:
 
     def field_names(self) -> list[str]:
         """The fields that hold numbers."""
-        fields: Any = dataclasses.fields(self)  # type: ignore[arg-type]
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
         return [field.name for field in fields if not is_static(field)]
 
     def has_field(self, name: str) -> bool:

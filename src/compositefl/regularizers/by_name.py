@@ -4,7 +4,6 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 from functools import reduce
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +14,7 @@ from compositefl.core.trees import named_leaves
 from compositefl.core.types import Number, Params
 from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.elementary import Zero
+from compositefl.regularizers.entries import Entries
 
 
 @component
@@ -75,11 +75,11 @@ class ByName(Regularizer):
             'add a "*" pattern for the rest, for example "*": Zero()'
         )
 
-    def _parts(self, x: Params) -> list[tuple[Regularizer, Any]]:
+    def _parts(self, x: Params) -> list[tuple[Regularizer, Params]]:
         """Each regulariser with x as it sees it: the leaves of others are None, that is, absent."""
         owned = [(self._owner(name), leaf) for name, leaf in named_leaves(x)]
 
-        def part(pattern: str) -> Any:
+        def part(pattern: str) -> Params:
             mine = [leaf if owner == pattern else None for owner, leaf in owned]
             return jax.tree.unflatten(jax.tree.structure(x), mine)
 
@@ -109,14 +109,14 @@ class ByName(Regularizer):
                     "match wins, so put it first"
                 )
 
-    def with_fields(self, changes: Mapping[str, Any]) -> "ByName":
+    def with_fields(self, changes: Mapping[str, Entries]) -> "ByName":
         """A copy with other numbers in some fields of the parts.
 
         "weight" is set in every part that has a weight; "*kernel.weight" in that of the pattern
         "*kernel" alone.
         """
         rules = dict(self.rules)
-        own: dict[str, dict[str, Any]] = {pattern: {} for pattern in rules}
+        own: dict[str, dict[str, Entries]] = {pattern: {} for pattern in rules}
         for name, value in changes.items():
             for pattern, field in self._places(name):
                 own[pattern][field] = value
@@ -143,7 +143,7 @@ class ByName(Regularizer):
         return sum((r.value(part) for r, part in self._parts(x)), 0.0)
 
     def prox(self, z: Params, t: Number) -> Params:
-        def present(*leaves: Any) -> Any:
+        def present(*leaves: jax.Array | None) -> jax.Array | None:
             return next((leaf for leaf in leaves if leaf is not None), None)
 
         parts = [r.prox(part, t) for r, part in self._parts(z)]

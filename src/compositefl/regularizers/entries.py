@@ -5,7 +5,7 @@ whose leaves are numbers or arrays.
 """
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ import numpy as np
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.trees import named_leaves
-from compositefl.core.types import Number, Params
+from compositefl.core.types import Number, Params, PyTree
 from compositefl.core.vector import unwrap
 
 # A number, an array like the leaf, or a pytree like the parameters; in the methods of a leaf one of
@@ -21,12 +21,12 @@ from compositefl.core.vector import unwrap
 Entries: TypeAlias = float | jax.Array
 
 
-def is_one(value: Any) -> bool:
+def is_one(value: PyTree) -> bool:
     """Whether the field is one number or array, no pytree of several."""
     return jax.tree_util.all_leaves([value])
 
 
-def is_scalar(value: Any) -> bool:
+def is_scalar(value: PyTree) -> bool:
     """Whether the field is one number for all entries."""
     return is_one(value) and np.ndim(value) == 0
 
@@ -54,12 +54,12 @@ def largest(formula: Callable[..., Number], *fields: Entries) -> Number:
         ) from None
 
 
-def of_leaves(owner: str, name: str, value: Entries, x: Params) -> list[Any]:
+def of_leaves(owner: str, name: str, value: Entries, x: Params) -> list[Entries]:
     """The field `name` for each leaf of x; one that does not fit is refused.
 
     ByName writes None where a leaf belongs to another; the pytree of a field has them all.
     """
-    structure: Any
+    structure: jax.tree_util.PyTreeDef
     places, structure = jax.tree.flatten(unwrap(x), is_leaf=lambda leaf: leaf is None)
     found = [value] * len(places)
     if not is_one(value):

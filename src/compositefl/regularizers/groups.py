@@ -1,7 +1,9 @@
 """Group lasso and sparse group lasso: whole rows, columns, channels or listed groups vanish."""
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from types import EllipsisType
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +16,7 @@ from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.entries import Entries
 from compositefl.regularizers.operators import cast_like, safe_sqrt, soft_threshold, square_scale
 
+Groups: TypeAlias = str | Sequence[int] | np.ndarray  # one of `GROUPS`, or the group of each entry
 GROUPS = ("rows", "columns", "channels", "filters")
 GROUP_WEIGHTS = ("one", "sqrt-size")
 
@@ -33,7 +36,7 @@ class _Grouped(Regularizer):
     `group_weights` is "one" (w_g = 1) or "sqrt-size" (w_g = square root of the group's size).
     """
 
-    groups: Any
+    groups: Groups
     group_weights: str
 
     def _check_groups(self) -> None:
@@ -60,9 +63,10 @@ class _Grouped(Regularizer):
         fits = math.prod(shape) == size
         return None if fits else f"does not fit {size} group ids: it must have {size} entries"
 
-    def _norms(self, x: jax.Array) -> tuple[jax.Array, jax.Array, Any]:
+    def _norms(self, x: jax.Array) -> tuple[jax.Array, jax.Array, np.ndarray | EllipsisType]:
         """Norms of the groups, their weights w_g, and the group's number of each entry."""
-        sizes: Any
+        sizes: int | np.ndarray
+        entry: np.ndarray | EllipsisType
         if isinstance(self.groups, str):
             axes = {
                 "rows": (1,),
@@ -73,7 +77,7 @@ class _Grouped(Regularizer):
             sizes = math.prod(x.shape[axis] for axis in axes)
             scale = square_scale(jnp.max(jnp.abs(x), axes, keepdims=True, initial=0))
             squares = jnp.sum((x / scale) ** 2, axes, keepdims=True)
-            entry: Any = ...
+            entry = ...
         else:
             _, entry = np.unique(self.groups, return_inverse=True)
             sizes = np.bincount(entry)
@@ -106,7 +110,7 @@ class GroupLasso(_Grouped):
     """
 
     weight: Number
-    groups: Any = static(default="rows")
+    groups: Groups = static(default="rows")
     group_weights: str = static(default="one")
 
     def __post_init__(self) -> None:
@@ -131,7 +135,7 @@ class SparseGroupLasso(_Grouped):
 
     l1: Entries
     l2: Number
-    groups: Any = static(default="rows")
+    groups: Groups = static(default="rows")
     group_weights: str = static(default="one")
     per_entry = ("l1",)
 

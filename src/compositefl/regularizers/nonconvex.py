@@ -7,7 +7,7 @@ soft threshold, z - clip(z, -u, u), whose u shrinks as |z| grows; they differ in
 then the largest over the entries.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ from compositefl.regularizers.entries import Entries, is_traced, largest
 from compositefl.regularizers.operators import cast_like, soft_threshold
 
 
-def _require_above_two(a: Any) -> None:
+def _require_above_two(a: Entries) -> None:
     if not is_traced(a):
         require_that("a", a, (np.asarray(a) > 2) & np.isfinite(a), "a finite number > 2")
 

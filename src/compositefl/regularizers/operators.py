@@ -1,15 +1,14 @@
 """The few operations that several regularisers share."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from compositefl.core.types import Number
+from compositefl.core.types import Array, Number
 
 
-def cast_like(value: Any, z: jax.Array) -> jax.Array:
+def cast_like(value: Array, z: jax.Array) -> jax.Array:
     """`value` in the floating type of z, so that a double step size does not widen a float32 z."""
     return jnp.asarray(value, z.dtype)
 

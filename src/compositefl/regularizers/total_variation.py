@@ -1,13 +1,11 @@
 """Total variation of a sequence: piecewise constant solutions."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from compositefl.core.component import component
-from compositefl.core.types import Number
+from compositefl.core.types import Number, PyTree
 from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.operators import cast_like
 
@@ -56,13 +54,13 @@ def taut_sequence(y: jax.Array, bound: jax.Array) -> jax.Array:
     p = y.shape[0]
     spare = 2 * p  # rows that nobody reads take the writes of passes that have none
 
-    def put(array: jax.Array, index: Any, row: jax.Array) -> jax.Array:
+    def put(array: jax.Array, index: jax.Array, row: jax.Array) -> jax.Array:
         return lax.dynamic_update_slice_in_dim(array, row[None], index, 0)
 
     def level_of(k: jax.Array, side: jax.Array) -> jax.Array:
         return jnp.where(k == p - 1, 0, -side.astype(y.dtype) * bound)
 
-    def passes(walk: Any, x: jax.Array) -> jax.Array:
+    def passes(walk: tuple[jax.Array, ...], x: jax.Array) -> jax.Array:
         """Whether the walk goes on over the knot at x.
 
         Part of the state, so that it is decided once. XLA computes a value anew in every kernel
@@ -75,7 +73,7 @@ def taut_sequence(y: jax.Array, bound: jax.Array) -> jax.Array:
         on: jax.Array = jnp.where(side > 0, left <= i, left < i) & (i <= right) & inside
         return on
 
-    def iterate(state: Any) -> Any:
+    def iterate(state: PyTree) -> PyTree:
         k, side, i, left, right, slope, intercept, (_, slope_jump, jump), pass_knot = state[:9]
         knots, ends = state[9:]
         sign = side.astype(y.dtype)

@@ -1,7 +1,7 @@
 """2:4 sparsity: at most two nonzeros in every four, the pattern that sparse tensor cores run."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ from compositefl.core.types import Number
 from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.operators import cast_like
 
+State: TypeAlias = tuple[list[jax.Array], jax.Array, jax.Array]  # w, whether it moved, sweeps
 MAX_SWEEPS = 500  # below 1/rho fifty are enough; far above it a few groups crawl
 
 
@@ -36,7 +37,7 @@ def descend(u: list[jax.Array], s: jax.Array, free: int) -> list[jax.Array]:
     mean = sum(u[:free]) / free
     equal = 2 * mean / (1 + jnp.sqrt(1 + 4 * (1 if free == 3 else 3) * s * mean))
 
-    def sweep(state: Any) -> Any:
+    def sweep(state: State) -> State:
         w, _, count = state
         old = list(w)
         for j in range(free):

@@ -1,11 +1,11 @@
 """Ready models with their losses: `models.mlp((784, 32, 10)).problem(clients)`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from compositefl.core.errors import CompositeFLError
-from compositefl.core.types import Array, Loss
+from compositefl.core.types import Array
 from compositefl.models.base import Model
 from compositefl.models.layers import ACTIVATIONS
 from compositefl.models.vision import mobilenet_v3_small, resnet18
@@ -21,6 +21,11 @@ from compositefl.models.zoo import (
     model_options,
     multinomial,
 )
+
+if TYPE_CHECKING:
+    import torch
+
+    from compositefl.models.pytorch import SampleFunction
 
 __all__ = [
     "ACTIVATIONS",
@@ -43,9 +48,9 @@ __all__ = [
 
 
 def from_torch(
-    module: Any,
-    loss: Loss | None = None,
-    accuracy: Callable[[Any, Any], Any] | None = None,
+    module: "torch.nn.Module",
+    loss: "SampleFunction | None" = None,
+    accuracy: "SampleFunction | None" = None,
     classes: int | None = None,
 ) -> Model:
     """A PyTorch module as a model. Its parameters that require gradients are the start.
@@ -62,7 +67,7 @@ def from_torch(
     return _pytorch().model(module, loss, accuracy, classes)
 
 
-def to_torch(params: Mapping[str, Array], module: Any) -> Any:
+def to_torch(params: Mapping[str, Array], module: "torch.nn.Module") -> "torch.nn.Module":
     """Give `module` the parameters of a result, such as `result.params`; returns the module."""
     return _pytorch().load(params, module)
 

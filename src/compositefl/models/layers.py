@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -211,7 +211,7 @@ class Network:
     """
 
     input_shape: Shape
-    layers: tuple[Any, ...]
+    layers: tuple[Layer, ...]
     squeeze: bool = False
 
     @functools.partial(jax.jit, static_argnums=0)

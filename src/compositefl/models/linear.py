@@ -11,6 +11,7 @@ from jax import lax
 
 from compositefl.core.types import Array, Batch, Params
 from compositefl.models.base import NetworkLoss, cross_entropy, logistic, squared, unpack
+from compositefl.models.layers import Dense
 
 
 def _squared_curvature(outputs: jax.Array) -> jax.Array:
@@ -50,7 +51,8 @@ class LinearLoss(NetworkLoss):
         outputs = self.network.apply_to(params, x, np.shape(y))
         curvature = CURVATURES[self.function](outputs)
         x = jnp.reshape(x, (len(y), -1)).astype(outputs.dtype)
-        if self.network.layers[0].bias:
+        first = self.network.layers[0]
+        if isinstance(first, Dense) and first.bias:
             x = jnp.concatenate([jnp.ones_like(x[:, :1]), x], axis=1)
         weight = jnp.full(len(y), 1.0 / len(y), x.dtype) if weight is None else weight
         D = curvature.astype(x.dtype) * weight.astype(x.dtype)[:, None, None]

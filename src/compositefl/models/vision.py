@@ -53,7 +53,7 @@ def mobilenet(
     """A network of these blocks, rows as in `MOBILENET_V3_SMALL`, for 32x32x3 inputs."""
     require_integer(2, classes=classes)
     *_, (_, _, _, last, _, _, _) = blocks
-    layers = (
+    layers: tuple[Layer, ...] = (
         thin(16, 3, 2, function="hardswish"),
         *(_inverted_residual(*row) for row in blocks),
         thin(6 * last, function="hardswish"),

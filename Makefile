@@ -13,9 +13,10 @@ demo: .venv/installed
 	@$(BIN)/compositefl demo --overwrite
 
 # Three processes also on two cores: a fifth of the time each waits for processes it has started.
+# These keep what Python compiles of the package, or a hundred of them would compile it again.
 test: lint .venv/browser
 	@echo "Running the tests"
-	@$(BIN)/python -m pytest -n 3
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3
 
 test-network: .venv/installed-test
 	COMPOSITEFL_NETWORK_TESTS=all $(BIN)/python -m pytest tests/deployment/network

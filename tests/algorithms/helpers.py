@@ -11,12 +11,16 @@ LOCAL = dict(local_steps=4, local_lr=0.03)
 STEPS = dict(server_lr=1.5, **LOCAL)
 ONE_STEP = dict(local_steps=1, local_lr=0.1, server_lr=2.0)
 FIVE = dict(local_steps=5, local_lr=0.05)
-FULL = dict(batch_size=None)
+ALL_SAMPLES = dict(batch_size=None)
 PARTIAL = dict(participation=3, dropout=0.3)
 
 
+# One device: its programs compile sooner. test_trajectories.py and tests/simulation use all.
+RUN = dict(rounds=12, batch_size=4, seed=SEED, dtype="float64", devices=1, progress=False)
+
+
 def solve(problem, phi, algorithm, **options):
-    options = dict(rounds=12, batch_size=4, seed=SEED, dtype="float64", progress=False) | options
+    options = RUN | options
     return cfl.minimize(problem, phi, algorithm, **{"eval_every": options["rounds"]} | options)
 
 
@@ -37,7 +41,7 @@ def quadratic(problem):
 
 
 def distance(problem, phi, algorithm, solution, **options):
-    result = solve(problem, phi, algorithm, **FULL | options)
+    result = solve(problem, phi, algorithm, **ALL_SAMPLES | options)
     return np.linalg.norm(result.params - solution)
 
 
@@ -49,6 +53,6 @@ def final_error(problem, algorithm, solution, trials=1, **options):
 
 def assert_reaches(problem, algorithm, solution, **conditions):
     """Without a regulariser, from a start that is far away."""
-    result = solve(problem, None, algorithm, **dict(rounds=2500, **FULL) | conditions)
+    result = solve(problem, None, algorithm, **dict(rounds=2500, **ALL_SAMPLES) | conditions)
     assert np.linalg.norm(problem.params - solution) > 0.5
     np.testing.assert_allclose(result.params, solution, atol=1e-10)

@@ -12,7 +12,7 @@ from compositefl.algorithms import (
     TopK,
 )
 from tests.algorithms.helpers import (
-    FULL,
+    ALL_SAMPLES,
     STEPS,
     assert_equal,
     distance,
@@ -86,10 +86,11 @@ def test_econtrolda_without_compression_is_fedda(lasso_problem, compressor):
 def test_average_of_econtrolda_is_the_mean_of_its_models(lasso_problem):
     last = EControlDA(lr=0.05, compressor=TopK(2))
     models = [
-        solve(lasso_problem, cfl.L1(0.1), last, rounds=t, **FULL).params for t in (1, 2, 3, 4)
+        solve(lasso_problem, cfl.L1(0.1), last, rounds=t, **ALL_SAMPLES).params
+        for t in (1, 2, 3, 4)
     ]
     average = EControlDA(lr=0.05, compressor=TopK(2), output="average")
-    result = solve(lasso_problem, cfl.L1(0.1), average, rounds=4, **FULL)
+    result = solve(lasso_problem, cfl.L1(0.1), average, rounds=4, **ALL_SAMPLES)
     np.testing.assert_allclose(result.params, np.mean(models, axis=0), atol=1e-12)
 
 

@@ -14,8 +14,8 @@ from compositefl.algorithms import (
 )
 from compositefl.algorithms.geometric import geometric
 from tests.algorithms.helpers import (
+    ALL_SAMPLES,
     FIVE,
-    FULL,
     LOCAL,
     ONE_STEP,
     PARTIAL,
@@ -211,7 +211,7 @@ def test_reaches_the_solution(lasso_problem, solution, algorithm, conditions):
 )
 def test_control_variates_reach_the_solution_with_sampled_clients(lasso_problem, algorithm):
     hessian, linear = quadratic(lasso_problem)
-    result = solve(lasso_problem, None, algorithm, rounds=4000, participation=3, **FULL)
+    result = solve(lasso_problem, None, algorithm, rounds=4000, participation=3, **ALL_SAMPLES)
     np.testing.assert_allclose(result.params, np.linalg.solve(hessian, linear), atol=1e-9)
 
 
@@ -219,7 +219,7 @@ def test_control_variates_reach_the_solution_with_sampled_clients(lasso_problem,
 def test_subgradient_variant_solves_a_smooth_composite_problem(lasso_problem, kind):
     hessian, linear = quadratic(lasso_problem)
     algorithm = kind(local_steps=5, local_lr=0.02, composite="subgradient")
-    result = solve(lasso_problem, cfl.SquaredL2(0.2), algorithm, rounds=4000, **FULL)
+    result = solve(lasso_problem, cfl.SquaredL2(0.2), algorithm, rounds=4000, **ALL_SAMPLES)
     ridge = np.linalg.solve(hessian + 2 * 0.2 * np.eye(8), linear)
     np.testing.assert_allclose(result.params, ridge, atol=1e-9)
 

@@ -11,7 +11,7 @@ from compositefl.algorithms import (
     TopK,
 )
 from tests.algorithms.helpers import (
-    FULL,
+    ALL_SAMPLES,
     WEIGHT,
     assert_equal,
     solve,
@@ -77,6 +77,6 @@ def test_coins_of_proxskip_differ_between_trials_and_seeds(lasso_problem):
 )
 def test_reaches_the_centralised_solution(lasso_problem, algorithm):
     solution = centralised_solution(lasso_problem, 0.1)
-    result = solve(lasso_problem, cfl.L1(0.1), algorithm, rounds=2000, **FULL)
+    result = solve(lasso_problem, cfl.L1(0.1), algorithm, rounds=2000, **ALL_SAMPLES)
     np.testing.assert_allclose(result.params, solution, atol=1e-9)
     assert np.array_equal(result.params == 0, solution == 0)

@@ -14,8 +14,8 @@ from compositefl.algorithms import (
     FedSplit,
 )
 from tests.algorithms.helpers import (
+    ALL_SAMPLES,
     FIVE,
-    FULL,
     LOCAL,
     PARTIAL,
     assert_equal,
@@ -88,7 +88,12 @@ def test_splitting_reaches_the_centralised_solution(lasso_problem, algorithm, pa
     solution = centralised_solution(lasso_problem, 0.1)
     assert 0 < np.sum(solution == 0) < solution.size
     result = solve(
-        lasso_problem, cfl.L1(0.1), algorithm, rounds=800, participation=participation, **FULL
+        lasso_problem,
+        cfl.L1(0.1),
+        algorithm,
+        rounds=800,
+        participation=participation,
+        **ALL_SAMPLES,
     )
     np.testing.assert_allclose(result.params, solution, atol=1e-9)
     assert np.array_equal(result.params == 0, solution == 0)

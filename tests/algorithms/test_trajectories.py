@@ -1,17 +1,14 @@
 """Every method against its reference implementation: the same samples, in float64."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import compositefl as cfl
 from compositefl.core.component import replace
-from tests.algorithms import twins
-from tests.algorithms.helpers import (
-    SEED,
-    STEPS,
-    WEIGHT,
-    solve,
-)
+from tests.algorithms import helpers, twins
+from tests.algorithms.helpers import SEED, STEPS, WEIGHT
 from tests.conftest import FULL
 from tests.reference import (
     gradient_corrected,
@@ -19,6 +16,7 @@ from tests.reference import (
 from tests.reference.losses import LeastSquares
 
 BATCH = 4  # as in tests/simulation/test_loop.py, which uses the programs that are compiled here
+solve = partial(helpers.solve, devices=None)  # all devices, as there
 
 
 @pytest.mark.parametrize("batch_size", [None, BATCH])

@@ -8,6 +8,7 @@ import pytest
 from compositefl.cli.problems import build_problem
 from compositefl.cli.settings import Settings
 from compositefl.core.errors import CompositeFLError
+from tests.conftest import FULL
 
 IMAGES = """
 import numpy as np
@@ -40,7 +41,7 @@ def build(tmp_path, monkeypatch):
     ("model", "images", "parameters"),
     [
         ("resnet18", "grey", 11_175_370 - 6 * 513),  # 4 classes of 10: rows of 512 and a bias
-        ("resnet18", "colour", 11_181_642 - 6 * 513),
+        *[("resnet18", "colour", 11_181_642 - 6 * 513)] * FULL,
         ("mobilenet-v3-small", "colour", 1_528_106 - 6 * 1025),
     ],
 )

@@ -12,6 +12,7 @@ import pytest
 import compositefl.data as data
 from compositefl.core.errors import CompositeFLError
 from compositefl.data import a9a, cifar10, files
+from tests.conftest import FULL
 from tests.data.data_helpers import sha256, write
 
 CLOTHES = [6000] * 10
@@ -69,6 +70,7 @@ def test_a9a_downloads_the_plain_text(monkeypatch, tmp_path, serve, isolated):
     np.testing.assert_array_equal(again.train.x, loaded.train.x)
 
 
+@pytest.mark.skipif(not FULL, reason="in make test-full: 180 MB are unpacked and hashed")
 def test_cifar10_npz_gives_back_the_published_records(real_folder):
     loaded = data.load("cifar10", real_folder)
     assert loaded.train.x.shape == (50000, 32, 32, 3) and loaded.test.x.shape == (10000, 32, 32, 3)

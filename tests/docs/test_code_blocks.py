@@ -1,6 +1,6 @@
 """Every code block of README and docs runs, or is checked: no page speaks of what is not there.
 
-Rounds are cut short: the blocks must run, what comes out of them is tested elsewhere.
+Rounds and paths are cut short: the blocks must run, what comes out of them is tested elsewhere.
 """
 
 import re
@@ -15,7 +15,7 @@ import pytest
 import compositefl as cfl
 
 ROOT = Path(__file__).parents[2]
-ROUNDS = 2
+ROUNDS, WEIGHTS = 2, 3
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 # Their blocks are modules, tests of modules, or make files for commands; these tests run them.
@@ -83,6 +83,7 @@ def short_runs(monkeypatch):
 
         def short(*args, whole=whole, **options):
             options |= {"rounds": min(ROUNDS, options["rounds"])} if "rounds" in options else {}
+            args = [min(WEIGHTS, a) if isinstance(a, int) else a for a in args]  # of a path
             return whole(*args, **{**options, "progress": False})
 
         monkeypatch.setattr(cfl, name, short)

@@ -150,7 +150,7 @@ def run_script(**environment):
     return found, np.array(params, float)
 
 
-def test_more_seats_and_no_compiler(tmp_path):
+def test_four_ranks_with_and_without_a_compiler(tmp_path):
     found, ours = run_script(COMPOSITEFL_EXCHANGE="native")
     assert found == "True"
     no_compiler = {"CC": "no-such-compiler", "XDG_CACHE_HOME": str(tmp_path)}

@@ -134,6 +134,19 @@ def test_the_algorithms_own_regularizer_counts(problem):
             call()
 
 
+def test_a_regularizer_may_be_given_in_words(problem):
+    """As for `minimize`."""
+    for run in (
+        partial(cfl.path, values=[0.3, 0.01]),
+        partial(cfl.sweep, grid={"regularizer.weight": [0.3, 0.01]}, models=True),
+    ):
+        (told, models), (meant, others) = (
+            run(problem, phi, algorithm=ALGORITHM, **QUICK) for phi in ("l1:0.1", cfl.L1(0.1))
+        )
+        np.testing.assert_array_equal(told.psi, meant.psi)
+        np.testing.assert_array_equal(models[0]["kernel"], others[0]["kernel"])
+
+
 def test_eval_gamma_is_admissible_where_it_is_not_given():
     mcp, l1 = cfl.MCP(0.05, 0.5), cfl.L1(0.05)
     canon = partial(cfl.FedCanon, local_steps=2, local_lr=0.1)

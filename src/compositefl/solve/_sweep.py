@@ -32,7 +32,7 @@ PREFIX = "regularizer."
 @overload
 def sweep(
     problem: Problem,
-    regularizer: Regularizer | None,
+    regularizer: Regularizer | str | None,
     algorithm: Algorithm,
     grid: Mapping[str, Sequence[float]],
     *,
@@ -45,7 +45,7 @@ def sweep(
 @overload
 def sweep(
     problem: Problem,
-    regularizer: Regularizer | None,
+    regularizer: Regularizer | str | None,
     algorithm: Algorithm,
     grid: Mapping[str, Sequence[float]],
     *,
@@ -57,7 +57,7 @@ def sweep(
 
 def sweep(
     problem: Problem,
-    regularizer: Regularizer | None,
+    regularizer: Regularizer | str | None,
     algorithm: Algorithm,
     grid: Mapping[str, Sequence[float]],
     *,
@@ -67,6 +67,7 @@ def sweep(
 ) -> "pd.DataFrame | tuple[pd.DataFrame, list[Params]]":
     """Run every combination of the numbers in `grid`, side by side in one compiled program.
 
+    regularizer: phi or its name and numbers, as for `minimize`; None for that of the algorithm.
     grid: numeric fields of the algorithm ("local_lr", "gamma", "local_steps") or, with the prefix
         "regularizer.", of the regulariser ("regularizer.weight"), each with its values. In ByName
         "regularizer.weight" is set in every part that has a weight, "regularizer.*kernel.weight"
@@ -161,7 +162,7 @@ def at_point(algorithm: Algorithm, point: Mapping[str, float]) -> Algorithm:
 
 def path(
     problem: Problem,
-    regularizer: Regularizer | None,
+    regularizer: Regularizer | str | None,
     algorithm: Algorithm,
     values: Sequence[float] | int = 20,
     *,
@@ -171,6 +172,8 @@ def path(
 ) -> "tuple[pd.DataFrame, list[Params]]":
     """A regularisation path: one run for each weight, started at the model of the weight before.
 
+    regularizer: phi or its name and numbers, as for `minimize`; None for that of the algorithm.
+        Its weight counts only if an array: as factors.
     values: of the regulariser's `field`, or their number; then they fall geometrically from
         `weight_max` to `smallest` times it.
     field: the number of the regulariser that changes, as in `sweep` without the prefix: in ByName

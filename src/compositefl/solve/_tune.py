@@ -51,6 +51,7 @@ def tune(
     Points outside a method's admissible range are left out. The score is the mean of `metric` over
     the trials and the last tenth of the rounds; a run that diverged does not count.
 
+    regularizer: phi or its name and numbers, as for `minimize`; None for that of each algorithm.
     Returns one row per method: its best numbers, its score, and how many points were tried and
     diverged.
     """

@@ -42,6 +42,7 @@ def weight_max(
     The free x_U do not depend on the weight: they are found first, then the weight by bisection
     over the regulariser's number `field`, to six digits from above. Without free entries x = 0.
 
+    regularizer: phi itself, not its name. Its weight counts only if an array: as factors.
     field: as in `sweep`, without the prefix.
     weights: of the clients in f, as in `minimize`.
     """

@@ -6,13 +6,14 @@ that the run may go back to, and every message says which one counts.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
 
 from compositefl.algorithms.base import Algorithm, Knobs
 from compositefl.core.errors import CompositeFLError, require_integer, require_positive, wrong_value
+from compositefl.core.types import Params, PlainValues, PyTree
 from compositefl.core.vector import unwrap
 from compositefl.deployment import compute
 from compositefl.deployment.messages import Message, unpack, value
@@ -30,7 +31,7 @@ class SteeredRun:
     curvature: the largest that a site has measured.
     """
 
-    work: Any = None  # is counted by the coordinator
+    work: PyTree = None  # is counted by the coordinator
 
     def __init__(self, coordinator: "Coordinator", curvature: float):
         self.coordinator, self.found = coordinator, curvature
@@ -42,7 +43,7 @@ class SteeredRun:
 
     @classmethod
     def restored(
-        cls, coordinator: "Coordinator", saved: Mapping[str, Any], arrays: Mapping[str, Any]
+        cls, coordinator: "Coordinator", saved: PlainValues, arrays: Mapping[str, np.ndarray]
     ) -> "SteeredRun":
         """What `saved` gave, before the coordinator's own state is restored."""
         self = cls(coordinator, saved["curvature"])
@@ -50,7 +51,7 @@ class SteeredRun:
         self.sites = saved["sites"]
         return self
 
-    def saved(self) -> tuple[Any, dict[str, Any]]:
+    def saved(self) -> tuple[PyTree, PlainValues]:
         """(arrays, plain values) of all that a restarted server needs."""
         kept, about = self.steering.saved()
         return kept, about | {"curvature": self.found, "sites": self.sites}
@@ -89,17 +90,17 @@ class SteeredRun:
             server = compute.rescale(before, self.coordinator.server, plan.algorithm)
             self.coordinator.server = jax.device_get(server)
 
-    def models(self) -> Any:
+    def models(self) -> Params:
         """The model, with an axis of runs."""
         return jax.tree.map(lambda a: np.asarray(a)[None], unwrap(self.coordinator.model()))
 
-    def state(self) -> Any:
+    def state(self) -> PyTree:
         """What `restore` goes back to, with an axis of one run."""
         accepted = list(self.coordinator.roster.accepted().values())
         server = jax.tree.map(lambda a: np.array(a)[None], self.coordinator.server)
         return {"server": server, "accepted": np.array([accepted], np.int64)}
 
-    def restore(self, state: Any, _work: Any, _round: int) -> None:
+    def restore(self, state: PyTree, _work: PyTree, _round: int) -> None:
         """Stand where `state` was; the rounds go on counting."""
         coordinator = self.coordinator
         coordinator.server = jax.tree.map(lambda a: np.array(a[0]), state["server"])
@@ -107,10 +108,10 @@ class SteeredRun:
         for member, accepted in zip(members, state["accepted"][0], strict=True):
             member.accepted = int(accepted)
 
-    def hold(self, _kept: Sequence[Any]) -> None:
+    def hold(self, _kept: Sequence[PyTree]) -> None:
         """Nothing: every message tells the sites what to keep."""
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> PlainValues:
         """What every message says: the numbers, and the rounds whose states a site keeps."""
         kept = [self.steering.kept[name]["accepted"][0] for name in NAMES]
         rounds = zip(*(a.tolist() for a in kept), strict=True)

@@ -3,17 +3,19 @@
 import dataclasses
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 import jax
 
 from compositefl.algorithms.base import Algorithm, wants_theory
 from compositefl.core.errors import ConvergenceWarning, require_integer
+from compositefl.core.types import PlainValues
 from compositefl.core.vector import unwrap
 from compositefl.problem import DataIdentity, Problem
 from compositefl.problem.scales import feature_scales
 from compositefl.regularizers.base import Regularizer
+from compositefl.simulation.states import DiskStates
 from compositefl.solve.defaults import default_algorithm
 from compositefl.solve.inputs import checked_problem, with_regularizer
 from compositefl.solve.options import Options
@@ -110,10 +112,11 @@ def minimize(
     if trials == 1:
         params, state = jax.tree.map(lambda a: a[0], (params, state))
     clients = state.clients
-    if options.states == "disk":
-        views = run.simulation.store.views()
+    store = getattr(run.simulation, "store", None)
+    if isinstance(store, DiskStates):
+        views = store.views()
         clients = views[0] if trials == 1 else views
-    config: dict[str, Any] = {
+    config: PlainValues = {
         "algorithm": repr(algorithm),
         "regularizer": repr(algorithm.regularizer),
         "problem": repr(problem),

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import jax
 import numpy as np
@@ -14,7 +13,7 @@ from compositefl.core.types import Array, Batch, Params, PyTree
 from compositefl.core.vector import Vector
 from compositefl.engine.eager import full_mean, mean_over_parts
 from compositefl.engine.samples import gather
-from compositefl.problem import Coupled, Problem
+from compositefl.problem import Coupled, External, Problem
 from compositefl.regularizers.base import Regularizer
 from compositefl.solve.options import Options
 from compositefl.theory.probe import Probe
@@ -94,12 +93,14 @@ def _penalised(regularizer: Regularizer, field: str, params: Params) -> Vector:
 
 def _objective(problem: Problem, shares: np.ndarray) -> Objective:
     """f with these weights of the clients, and its gradient, in float64."""
-    if problem.compiles and not isinstance(problem.loss, Coupled):
+    loss = problem.loss
+    if not isinstance(loss, (Coupled, External)):
         probe = Probe(problem, "float64", 0, shares)
         return lambda x: jax.device_get(probe.value_and_gradient(x))
-    loss: Any = problem.loss
     samples = [gather(problem, [i], int(n), np.float64) for i, n in enumerate(problem.sizes)]
-    compiled = jax.jit(jax.value_and_grad(loss.function)) if problem.compiles else None
+    compiled = None
+    if isinstance(loss, Coupled) and problem.compiles:
+        compiled = jax.jit(jax.value_and_grad(loss.function))
 
     def client(params: Params, batch: Batch) -> PyTree:
         if compiled is None:

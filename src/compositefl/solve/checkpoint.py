@@ -4,13 +4,13 @@ import json
 import os
 import zipfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from compositefl.core.errors import CompositeFLError
-from compositefl.core.types import HistoryRow, PyTree
+from compositefl.core.types import HistoryRow, PlainValues, PyTree
 
 
 class Checkpoint(NamedTuple):
@@ -20,10 +20,10 @@ class Checkpoint(NamedTuple):
     round: int
     seconds: float
     history: list[HistoryRow]
-    about: dict[str, Any] = {}  # noqa: RUF012  (a NamedTuple's default; never changed)
+    about: PlainValues = {}  # noqa: RUF012  (a NamedTuple's default; never changed)
 
 
-def save(path: Path, fingerprint: dict[str, Any], checkpoint: Checkpoint) -> None:
+def save(path: Path, fingerprint: PlainValues, checkpoint: Checkpoint) -> None:
     """Write to a temporary file, then rename: a crash leaves the old checkpoint intact."""
     about = {
         "fingerprint": fingerprint,
@@ -42,7 +42,7 @@ def save(path: Path, fingerprint: dict[str, Any], checkpoint: Checkpoint) -> Non
     temporary.replace(path)
 
 
-def load(path: Path, fingerprint: dict[str, Any], like: PyTree) -> Checkpoint:
+def load(path: Path, fingerprint: PlainValues, like: PyTree) -> Checkpoint:
     """Read a checkpoint of the run with this fingerprint; `like` gives the state's structure."""
     try:
         with np.load(path) as file:

@@ -16,6 +16,7 @@ from compositefl.core.errors import (
     require_positive,
     wrong_value,
 )
+from compositefl.core.types import PlainValues
 
 if TYPE_CHECKING:
     import numpy as np
@@ -286,7 +287,7 @@ class Options:
         }
         return [name for name, is_there in causes.items() if is_there]
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> PlainValues:
         """The options that the trajectory depends on, as plain values."""
         # Where states are kept is no part of the trajectory, but of what a checkpoint holds.
         kept = {"states": self.states, "states_dtype": self.states_dtype} if self.streamed else {}

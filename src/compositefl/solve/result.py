@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -14,7 +14,14 @@ from safetensors.numpy import save as safetensors
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.trees import named_leaves
-from compositefl.core.types import ClientState, HistoryRow, Params, ServerState
+from compositefl.core.types import (
+    ClientState,
+    HistoryRow,
+    Loss,
+    Params,
+    PlainValues,
+    ServerState,
+)
 from compositefl.solve.ending import Ending, columns, how_it_ended
 
 if TYPE_CHECKING:
@@ -27,7 +34,7 @@ BARE = "params"  # the name in files of a model that is one array and not a tree
 class _Table:
     """A field that takes rows and gives a table, made when it is first asked for."""
 
-    def __get__(self, owner: "Result | None", kind: type | None = None) -> Any:
+    def __get__(self, owner: "Result | None", kind: type | None = None) -> "pd.DataFrame | _Table":
         if owner is None:
             return self
         value = owner.__dict__["history"]
@@ -54,8 +61,8 @@ class Result:
     stopped: str  # "rounds", "tolerance", "interrupted" or "diverged"
     rounds: int  # rounds run
     diverged: list[int]  # per trial the round that left the finite numbers, from 1; 0 for none
-    config: dict[str, Any] = field(default_factory=dict)  # what was run, as plain values
-    loss: Any = None  # of the problem; it knows the network. None for a result from a folder
+    config: PlainValues = field(default_factory=dict)  # what was run
+    loss: Loss | None = None  # of the problem, it knows the network; None for one from a folder
 
     def __repr__(self) -> str:
         return f"Result({self.summary()})"
@@ -109,7 +116,7 @@ class Result:
         (folder / "model.safetensors").write_bytes(safetensors(named_arrays(self.params)))
         (folder / "config.json").write_text(json.dumps(self.about(), indent=2) + "\n")
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> PlainValues:
         """What was run and how it ended, as plain values: config.json."""
         return {
             **self.config,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -19,7 +19,7 @@ import numpy as np
 from compositefl import cluster
 from compositefl.algorithms.base import Algorithm, automatic
 from compositefl.core.errors import CompositeFLError, ProcessLost
-from compositefl.core.types import HistoryRow, PyTree
+from compositefl.core.types import HistoryRow, PlainValues, PyTree
 from compositefl.engine.accounting import round_cost
 from compositefl.engine.stationarity import METRICS
 from compositefl.problem import OnDemand, Problem, RowClients, Stacked, pieces
@@ -37,6 +37,9 @@ from compositefl.solve.ending import rose
 from compositefl.solve.options import Options
 from compositefl.solve.steering import BEFORE, Steering
 from compositefl.solve.watchdog import watch
+
+Measured: TypeAlias = dict[str, np.ndarray]  # the metrics by name, of every run
+AnySimulation: TypeAlias = Simulation | LoopSimulation
 
 PATIENCE = 0.5  # seconds of rounds between two looks at Ctrl-C and the progress bar
 CHECKPOINT_EVERY = 30.0  # seconds between two checkpoints, the last one apart
@@ -81,11 +84,11 @@ class Run:
             about = bool(noise), share, "minibatches" in noise
             self.steering = Steering(self.simulation, methods, *about)
         self.name = type(methods[0]).__name__
-        self._measured: tuple[int, Any] = (-1, None)  # the round of an evaluation, and its numbers
+        self._measured: tuple[int, Measured] = (-1, {})  # the round of an evaluation
         self.cost = round_cost(algorithms[0], problem.start(options.dtype))
         self.history: list[HistoryRow] = []
         self.seconds = 0.0
-        self.fingerprint: dict[str, Any] = {}
+        self.fingerprint: PlainValues = {}
         if self.path is not None:
             self.fingerprint = options.describe() | {
                 "runs": [repr(a) for a in methods],
@@ -236,7 +239,7 @@ class Run:
         """Interrupted, and no other process has to hear of it first."""
         return interrupted() and not cluster.together()
 
-    def _measure(self) -> PyTree:
+    def _measure(self) -> Measured:
         """The metrics of the present models."""
         round_ = self.simulation.round
         if self._measured[0] != round_:
@@ -255,7 +258,7 @@ class Run:
         psi = np.where(diverged, np.inf, measured["psi"])
         residual = np.sqrt(measured["natural_residual_sq"])
         if self.steering.look(psi.tolist(), residual.tolist(), last):
-            self._measured = (-1, None)
+            self._measured = (-1, {})
 
     def _evaluate(self) -> None:
         """Add one row per run to the history."""
@@ -291,12 +294,12 @@ class Run:
         self.simulation.resume(saved.about.get("seal", {}))
         self.seconds, self.history = saved.seconds, saved.history
 
-    def _steered(self) -> tuple[PyTree, dict[str, Any]]:
+    def _steered(self) -> tuple[PyTree, PlainValues]:
         """(arrays, plain values) of the numbers that set themselves."""
         return ((), {}) if self.steering is None else self.steering.saved()
 
 
-def _engine(problem: Problem, options: Options, fresh: bool) -> Callable[..., Any]:
+def _engine(problem: Problem, options: Options, fresh: bool) -> Callable[..., AnySimulation]:
     """What runs the rounds. fresh: there is no checkpoint to go on from."""
     if not problem.compiles:
         return LoopSimulation

@@ -1,7 +1,7 @@
 """Pilots at work in a simulation: one a run, with the states that they go back to."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 from compositefl.algorithms.base import Algorithm, Knobs, automatic
-from compositefl.core.types import Array, Number, PyTree
+from compositefl.core.types import Array, Number, Params, PlainValues, PyTree
 from compositefl.engine.pilot import Order, Pilot, longest_path
 from compositefl.regularizers.base import Regularizer
 
@@ -17,6 +17,42 @@ BEFORE = Knobs(1e-6, 1)  # numbers before the first guess: gamma so small that x
 NAMES = ("mark", "champion")  # of the states that are kept
 TAKES = 0.7  # share of a model's norm that one prox may take; less slows networks without a trap
 PATHS = 2.0 ** np.arange(-20, 15)
+
+
+class Steerable(Protocol):
+    """Runs whose numbers can change: those of a simulation, or the one of a network.
+
+    Models and states have an axis of runs in front.
+    """
+
+    @property
+    def round(self) -> int:
+        """Rounds so far."""
+
+    @property
+    def work(self) -> PyTree:
+        """What the clients have computed so far."""
+
+    def curvature(self) -> float:
+        """The largest curvature of a client's loss at the start."""
+
+    def begin(self, algorithms: Sequence[Algorithm]) -> None:
+        """Stand at the start, with these numbers."""
+
+    def renumber(self, algorithms: Sequence[Algorithm]) -> None:
+        """Go on from the present models with other numbers."""
+
+    def models(self) -> Params:
+        """The present models."""
+
+    def state(self) -> PyTree:
+        """What `restore` goes back to."""
+
+    def restore(self, state: PyTree, work: PyTree, round_: int, /) -> None:
+        """Stand where `state` was, after this work and so many rounds."""
+
+    def hold(self, states: Sequence[PyTree], /) -> None:
+        """The states that `restore` may be asked for from now on."""
 
 
 class Steering:
@@ -28,7 +64,7 @@ class Steering:
 
     def __init__(
         self,
-        simulation: Any,
+        simulation: Steerable,
         methods: Sequence[Algorithm],
         noisy: bool,
         share: float,
@@ -136,12 +172,12 @@ class Steering:
         simulation.renumber(self.algorithms())
         return any(order.back for order in orders)
 
-    def saved(self) -> tuple[dict[str, PyTree], dict[str, Any]]:
+    def saved(self) -> tuple[dict[str, PyTree], PlainValues]:
         """(arrays, plain values) of all that a resumed run needs."""
         about = {"pilots": [p.saved() for p in self.pilots], "under": self.under}
         return self.kept, about
 
-    def restore(self, kept: PyTree, about: Mapping[str, Any]) -> None:
+    def restore(self, kept: PyTree, about: PlainValues) -> None:
         """Take back what `saved` gave, before the simulation's own state is restored."""
         self.kept = jax.tree.map(np.array, kept)
         self.simulation.hold(list(self.kept.values()))

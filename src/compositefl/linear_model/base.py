@@ -3,7 +3,7 @@
 import numbers
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -19,8 +19,14 @@ from compositefl.glm.path import fit_path
 from compositefl.glm.sites import LocalSites, Sites
 from compositefl.glm.spec import Spec
 from compositefl.linear_model import inputs
+from compositefl.linear_model.inputs import ArrayLike
 from compositefl.linear_model.penalties import chosen_penalty
 from compositefl.linear_model.summary import Summary
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
+
+    from compositefl.regularizers.base import Regularizer
 
 Array = np.ndarray
 
@@ -62,12 +68,12 @@ class GeneralizedLinearModel(BaseEstimator):
     """
 
     _: KW_ONLY
-    penalty: Any = None
-    penalty_factor: Any = None
+    penalty: "Regularizer | str | None" = None
+    penalty_factor: ArrayLike | None = None
     fit_intercept: bool = True
     standardize: bool = True
     positive: bool = False
-    bounds: Any = None
+    bounds: tuple[ArrayLike, ArrayLike] | None = None
     impute: str | None = None
     max_iter: int = 100
     tol: float = 1e-9
@@ -82,7 +88,7 @@ class GeneralizedLinearModel(BaseEstimator):
     def _family(self, classes: int = 2) -> Family:
         return family(self.family_name)
 
-    def _response(self, y: Any) -> tuple[Array, int]:
+    def _response(self, y: ArrayLike) -> tuple[Array, int]:
         """(y as numbers or classes 0, 1, ..., number of classes)."""
         y = column_or_1d(y, warn=True)
         if y.dtype.kind not in "biuf":
@@ -108,7 +114,12 @@ class GeneralizedLinearModel(BaseEstimator):
     # --- fitting --------------------------------------------------------------------------------
 
     def fit(
-        self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None, offset: Any = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sites: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
     ) -> "GeneralizedLinearModel":
         """Fit the model.
 
@@ -188,7 +199,7 @@ class GeneralizedLinearModel(BaseEstimator):
 
     def _set_coefficients(self, intercept: Array, b: Array) -> None:
         self.coef_: Array = b[:, 0]
-        self.intercept_: Any = float(intercept[0])
+        self.intercept_: float | Array = float(intercept[0])
 
     def _is_plain(self, spec: Spec) -> bool:
         """Without a penalty and bounds, where standard errors mean something."""
@@ -196,7 +207,7 @@ class GeneralizedLinearModel(BaseEstimator):
         none = not isinstance(alphas, int) and alphas is not None and not np.any(alphas)
         return spec.penalty is None and none and not spec.bounded
 
-    def _prepare(self, sites: LocalSites, X: Any, y: Array, rows: dict[str, Array]) -> None:
+    def _prepare(self, sites: LocalSites, X: ArrayLike, y: Array, rows: dict[str, Array]) -> None:
         """What the sites need before the first round."""
 
     def _spec(self, made: Family, classes: int, p: int) -> Spec:
@@ -258,7 +269,7 @@ class GeneralizedLinearModel(BaseEstimator):
 
     # --- using ----------------------------------------------------------------------------------
 
-    def _linear_predictor(self, X: Any, offset: Any = None) -> Array:
+    def _linear_predictor(self, X: ArrayLike, offset: ArrayLike | None = None) -> Array:
         """offset + intercept + X b, of shape (n, k)."""
         check_is_fitted(self)
         X = validate_data(
@@ -285,7 +296,7 @@ class GeneralizedLinearModel(BaseEstimator):
     def _inference(self) -> Inference | None:
         return getattr(self, "inference_", None)
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> "Tags":
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.allow_nan = self.impute == "mean"

@@ -1,10 +1,10 @@
 """The estimators of every family."""
 
-from typing import Any
-
+from compositefl.linear_model.base import GeneralizedLinearModel
 from compositefl.linear_model.classification import LogisticRegression
 from compositefl.linear_model.cross_validation import (
     CoxRegressionCV,
+    CrossValidated,
     ElasticNetCV,
     GammaRegressorCV,
     LogisticRegressionCV,
@@ -19,7 +19,8 @@ from compositefl.linear_model.regression import (
 )
 from compositefl.linear_model.survival import CoxRegression
 
-BY_FAMILY: dict[str, tuple[Any, Any]] = {  # at one alpha, and with cross-validation
+# At one alpha, and with cross-validation.
+BY_FAMILY: dict[str, tuple[type[GeneralizedLinearModel], type[CrossValidated] | None]] = {
     "gaussian": (ElasticNet, ElasticNetCV),
     "binomial": (LogisticRegression, LogisticRegressionCV),
     "multinomial": (LogisticRegression, LogisticRegressionCV),
@@ -28,6 +29,6 @@ BY_FAMILY: dict[str, tuple[Any, Any]] = {  # at one alpha, and with cross-valida
     "huber": (HuberRegressor, None),
     "cox": (CoxRegression, CoxRegressionCV),
 }
-BY_NAME: dict[str, Any] = {
+BY_NAME: dict[str, type[GeneralizedLinearModel]] = {
     cls.__name__: cls for pair in (*BY_FAMILY.values(), (Lasso,)) for cls in pair if cls is not None
 }

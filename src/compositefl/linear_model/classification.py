@@ -1,7 +1,6 @@
 """Logistic regression, of two classes and of many."""
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -11,6 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from compositefl.core.errors import CompositeFLError
 from compositefl.glm.families import Family, family
 from compositefl.linear_model.base import GeneralizedLinearModel
+from compositefl.linear_model.inputs import ArrayLike
 
 Array = np.ndarray
 
@@ -26,7 +26,7 @@ class Classifier(ClassifierMixin, GeneralizedLinearModel):
     def _family(self, classes: int = 2) -> Family:
         return family("binomial" if classes == 2 else "multinomial")
 
-    def _response(self, y: Any) -> tuple[Array, int]:
+    def _response(self, y: ArrayLike) -> tuple[Array, int]:
         y = column_or_1d(y, warn=True)
         if y.dtype.kind == "f" and not np.isfinite(y).all():
             raise CompositeFLError("y has NaN or infinite values", parameter="y")
@@ -42,21 +42,21 @@ class Classifier(ClassifierMixin, GeneralizedLinearModel):
     def _set_coefficients(self, intercept: Array, b: Array) -> None:
         self.coef_, self.intercept_ = b.T.copy(), intercept
 
-    def decision_function(self, X: Any, offset: Any = None) -> Array:
+    def decision_function(self, X: ArrayLike, offset: ArrayLike | None = None) -> Array:
         """Linear predictors: of classes_[1], or one per class."""
         eta = self._linear_predictor(X, offset)
         return eta[:, 0] if len(self.classes_) == 2 else eta
 
-    def predict_proba(self, X: Any, offset: Any = None) -> Array:
+    def predict_proba(self, X: ArrayLike, offset: ArrayLike | None = None) -> Array:
         """Probability of every class, in the order of classes_."""
         eta = self._linear_predictor(X, offset)
         return self._family(len(self.classes_)).predict(eta)
 
-    def predict_log_proba(self, X: Any, offset: Any = None) -> Array:
+    def predict_log_proba(self, X: ArrayLike, offset: ArrayLike | None = None) -> Array:
         """Logarithms of the probabilities."""
         return np.log(self.predict_proba(X, offset))
 
-    def predict(self, X: Any, offset: Any = None) -> Array:
+    def predict(self, X: ArrayLike, offset: ArrayLike | None = None) -> Array:
         """The most likely class."""
         eta = self._linear_predictor(X, offset)
         best = (eta[:, 0] > 0).astype(int) if len(self.classes_) == 2 else eta.argmax(axis=1)

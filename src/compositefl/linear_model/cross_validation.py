@@ -1,5 +1,6 @@
 """Estimators that choose alpha by cross-validation, all folds side by side."""
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from compositefl.glm.sites import LocalSites, Sites
 from compositefl.glm.spec import Spec
 from compositefl.linear_model.base import GeneralizedLinearModel
 from compositefl.linear_model.classification import Classifier
+from compositefl.linear_model.inputs import ArrayLike
 from compositefl.linear_model.regression import DevianceScore, Regressor
 from compositefl.linear_model.survival import SurvivalModel
 
@@ -51,8 +53,8 @@ class CrossValidated(GeneralizedLinearModel):
     """
 
     _: KW_ONLY
-    l1_ratio: Any = 1.0
-    alphas: Any = 100
+    l1_ratio: float | Sequence[float] | Array = 1.0
+    alphas: int | Sequence[float] | Array = 100
     eps: float | None = None
     cv: Any = 10
     scoring: str = "deviance"
@@ -67,12 +69,12 @@ class CrossValidated(GeneralizedLinearModel):
         return [float(r) for r in np.atleast_1d(np.asarray(self.l1_ratio, float))]
 
     def _numbers(self) -> dict[str, Any]:
-        alphas = self.alphas
-        if isinstance(alphas, (int, np.integer)) and not isinstance(alphas, bool):
-            require_integer(alphas=alphas)
-            alphas = int(alphas)
+        alphas: int | Array
+        if isinstance(self.alphas, (int, np.integer)) and not isinstance(self.alphas, bool):
+            require_integer(alphas=self.alphas)
+            alphas = int(self.alphas)
         else:
-            alphas = np.atleast_1d(np.asarray(alphas, float))
+            alphas = np.atleast_1d(np.asarray(self.alphas, float))
             if not (alphas >= 0).all() or not len(alphas):
                 raise wrong_value("alphas", self.alphas, "a number of alphas, or alphas >= 0")
         return {
@@ -97,7 +99,7 @@ class CrossValidated(GeneralizedLinearModel):
         require_integer(minimum=0, random_state=self.random_state)
         require_positive(cv_tol=self.cv_tol)
 
-    def _prepare(self, sites: LocalSites, X: Any, y: Array, rows: dict[str, Array]) -> None:
+    def _prepare(self, sites: LocalSites, X: ArrayLike, y: Array, rows: dict[str, Array]) -> None:
         if self._draws:
             if self.cv > len(y):
                 raise CompositeFLError(
@@ -114,7 +116,7 @@ class CrossValidated(GeneralizedLinearModel):
         for site, mine in zip(sites.sites, rows.values(), strict=True):
             site.set_folds(fold[mine])
 
-    def _given_folds(self, X: Any, y: Array) -> Array:
+    def _given_folds(self, X: ArrayLike, y: Array) -> Array:
         """1, ..., K from fold numbers, a splitter or its pairs; each sample in one fold."""
         pairs = None
         if hasattr(self.cv, "split"):
@@ -178,7 +180,7 @@ class ElasticNetCV(CrossValidated, Regressor):
     """Least squares with an elastic net; l1_ratio=1 is the lasso."""
 
     _: KW_ONLY
-    l1_ratio: Any = 0.5
+    l1_ratio: float | Sequence[float] | Array = 0.5
 
 
 @dataclass(eq=False, repr=False)

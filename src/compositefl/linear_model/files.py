@@ -2,10 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from compositefl.core.types import PlainValues
+from compositefl.linear_model.base import GeneralizedLinearModel
+from compositefl.linear_model.cross_validation import CrossValidated
 from compositefl.linear_model.stored import save_model
 from compositefl.report import fits
 
@@ -23,7 +26,11 @@ SCORES = {
 
 
 def write_fit(
-    folder: Path, model: Any, title: str, about: dict[str, Any], config: dict[str, Any]
+    folder: Path,
+    model: GeneralizedLinearModel,
+    title: str,
+    about: PlainValues,
+    config: PlainValues,
 ) -> None:
     """model.json, coefficients.csv, config.json; of a path also path.csv and plot.png.
 
@@ -32,8 +39,8 @@ def write_fit(
     folder.mkdir(parents=True, exist_ok=True)
     save_model(model, folder / "model.json", about)
     coefficients(model).to_csv(folder / "coefficients.csv", index=False)
-    shown: dict[str, Any] = {"said": [model.summary().title, *said(model)]}
-    if hasattr(model, "alphas_"):
+    shown: PlainValues = {"said": [model.summary().title, *said(model)]}
+    if isinstance(model, CrossValidated):
         path = path_of(model)
         _path_table(model, path).to_csv(folder / "path.csv", index=False)
         fits.plot(path, folder / "plot.png", title=title)
@@ -43,7 +50,7 @@ def write_fit(
     (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n")
 
 
-def coefficients(model: Any) -> "pd.DataFrame":
+def coefficients(model: GeneralizedLinearModel) -> "pd.DataFrame":
     """The summary's table with one more column: coefficients per deviation of their features."""
     frame = model.summary().frame.copy()
     spread = dict(zip(model._names, model.deviations_, strict=True))
@@ -52,9 +59,9 @@ def coefficients(model: Any) -> "pd.DataFrame":
     return frame
 
 
-def said(model: Any) -> list[str]:
+def said(model: GeneralizedLinearModel) -> list[str]:
     """What the numbers say, a line each."""
-    if not hasattr(model, "alpha_"):
+    if not isinstance(model, CrossValidated):
         if model._inference is None:
             return ["Standard errors and intervals: only for fits without a penalty."]
         return []
@@ -72,12 +79,12 @@ def said(model: Any) -> list[str]:
     ]
 
 
-def score_name(model: Any) -> str:
+def score_name(model: CrossValidated) -> str:
     """The score of the cross-validation in words."""
     return SCORES.get(model.scoring, model.scoring)
 
 
-def path_of(model: Any) -> fits.FitPath:
+def path_of(model: CrossValidated) -> fits.FitPath:
     """Coefficients of the path per deviation where the penalty counts them so."""
     units = _units(model)
     values = {}
@@ -98,17 +105,17 @@ def path_of(model: Any) -> fits.FitPath:
     )
 
 
-def _units(model: Any) -> np.ndarray:
+def _units(model: CrossValidated) -> np.ndarray:
     """By which a path's coefficients are multiplied where they are drawn, by feature."""
     return model.deviations_ if model.standardize else np.ones(len(model._names))
 
 
-def _nonzero(model: Any, at: int) -> str:
+def _nonzero(model: CrossValidated, at: int) -> str:
     count = int(np.sum(model.coef_path_[..., at] != 0))
     return f"{count} coefficient{'s' * (count != 1)}"
 
 
-def _path_table(model: Any, path: fits.FitPath) -> "pd.DataFrame":
+def _path_table(model: CrossValidated, path: fits.FitPath) -> "pd.DataFrame":
     """A row per alpha: score, number of coefficients, and these in original units."""
     import pandas as pd
 

@@ -1,7 +1,7 @@
 """From what users hand in to sites: tables, labels, weights, each checked with a one-line error."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -11,9 +11,13 @@ from compositefl.glm.families import Family
 from compositefl.glm.site import Site
 
 Array = np.ndarray
+# What users hand in as scikit-learn takes it, checked inside: numbers or labels in an array, a list
+# or a column of pandas; a table (X) also as a DataFrame or a sparse matrix. One number for all is
+# fine where each sample or feature has one.
+ArrayLike: TypeAlias = Any
 
 
-def check_columns(X: Any) -> None:
+def check_columns(X: ArrayLike) -> None:
     """Refuse a DataFrame with columns that are no numbers, and say which."""
     types = getattr(X, "dtypes", None)
     if types is None or not hasattr(types, "items"):
@@ -28,7 +32,7 @@ def check_columns(X: Any) -> None:
         )
 
 
-def site_rows(sites: Any, n: int) -> dict[str, Array]:
+def site_rows(sites: ArrayLike | None, n: int) -> dict[str, Array]:
     """The rows of each site; one site "all" where none are named."""
     if sites is None:
         return {"all": np.arange(n)}
@@ -53,12 +57,14 @@ def column_names(names: Sequence[str] | None, p: int) -> list[str]:
     return [f"x{i}" for i in range(p)] if names is None else [str(name) for name in names]
 
 
-def refuse_missing(X: Any, rows: dict[str, Array], names: Sequence[str], impute: Any) -> None:
+def refuse_missing(
+    X: ArrayLike, rows: dict[str, Array], names: Sequence[str], impute: str | None
+) -> None:
     """Name the site and the column of missing or infinite values."""
     values = X.data if sparse.issparse(X) else X
     if np.isfinite(values).all():
         return
-    bad: Any
+    bad: np.ufunc
     if np.isinf(values).any():
         bad, what = np.isinf, "infinite values"
     elif impute is None:
@@ -83,7 +89,7 @@ def refuse_missing(X: Any, rows: dict[str, Array], names: Sequence[str], impute:
             )
 
 
-def per_feature(name: str, value: Any, p: int) -> Array | None:
+def per_feature(name: str, value: ArrayLike | None, p: int) -> Array | None:
     """A number for every feature, or None."""
     if value is None:
         return None
@@ -99,7 +105,7 @@ def per_feature(name: str, value: Any, p: int) -> Array | None:
     return np.broadcast_to(array, (p,)).copy()
 
 
-def per_sample(name: str, value: Any, n: int) -> Array | None:
+def per_sample(name: str, value: ArrayLike | None, n: int) -> Array | None:
     """A finite number for every sample, or None."""
     if value is None:
         return None
@@ -130,7 +136,7 @@ def check_weights(weight: Array | None) -> Array | None:
 
 def make_sites(
     family: Family,
-    X: Any,
+    X: ArrayLike,
     y: Array,
     rows: dict[str, Array],
     weight: Array | None,
@@ -156,7 +162,7 @@ def make_sites(
     ]
 
 
-def survival_response(y: Any) -> Array:
+def survival_response(y: ArrayLike) -> Array:
     """(time, event) from scikit-survival's structured array, a DataFrame, or two columns."""
     if hasattr(y, "columns") and hasattr(y, "to_numpy"):
         names = [str(c).lower() for c in y.columns]

@@ -11,7 +11,9 @@ RATIOS = {"l1": 1.0, "l2": 0.0}
 NONCONVEX = {"mcp": 3.0, "scad": 3.7}  # with their usual second numbers
 
 
-def chosen_penalty(penalty: Any, *, path: bool) -> tuple["Regularizer | None", dict[str, Any]]:
+def chosen_penalty(
+    penalty: "Regularizer | str | None", *, path: bool
+) -> tuple["Regularizer | None", dict[str, Any]]:
     """(regulariser or None for the elastic net, changes of the specification).
 
     path: the alphas are weights of the regulariser; else it has its own.

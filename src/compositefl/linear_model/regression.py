@@ -1,13 +1,17 @@
 """Regression: lasso, elastic net, Poisson, gamma and Huber."""
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
 
 from compositefl.glm.families import Family, family
 from compositefl.linear_model.base import GeneralizedLinearModel
+from compositefl.linear_model.inputs import ArrayLike
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
 
 Array = np.ndarray
 
@@ -16,7 +20,7 @@ Array = np.ndarray
 class Regressor(RegressorMixin, GeneralizedLinearModel):
     """Predicts the mean of y."""
 
-    def predict(self, X: Any, offset: Any = None) -> Array:
+    def predict(self, X: ArrayLike, offset: ArrayLike | None = None) -> Array:
         """The mean of y for each sample."""
         return self._family().predict(self._linear_predictor(X, offset))[:, 0]
 
@@ -24,7 +28,13 @@ class Regressor(RegressorMixin, GeneralizedLinearModel):
 class DevianceScore:
     """The score of Poisson and gamma models: the share of deviance explained, D^2."""
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
+    def score(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+    ) -> float:
         """1 - deviance / deviance of the mean alone."""
         model: Any = self
         made = model._family()
@@ -35,7 +45,7 @@ class DevianceScore:
         mine = weight @ made.losses(model._linear_predictor(X, offset), y) - best
         return float(1 - mine / (weight @ made.losses(null, y) - best))
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> "Tags":
         tags = super().__sklearn_tags__()  # type: ignore[misc]
         tags.target_tags.positive_only = True
         return tags

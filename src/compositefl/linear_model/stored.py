@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.types import PlainValues
 from compositefl.glm.inference import Inference
 from compositefl.linear_model.base import GeneralizedLinearModel
 from compositefl.linear_model.by_family import BY_NAME
@@ -19,7 +20,7 @@ ARRAYS = ("means_", "deviations_")
 
 
 def save_model(
-    model: GeneralizedLinearModel, path: str | Path, about: dict[str, Any] | None = None
+    model: GeneralizedLinearModel, path: str | Path, about: PlainValues | None = None
 ) -> None:
     """Write a fitted model into the file `path`. about: more to keep, such as the target's name."""
     classes = getattr(model, "classes_", None)
@@ -70,7 +71,7 @@ def load_model(path: str | Path) -> GeneralizedLinearModel:
         ) from None
 
 
-def _made(content: dict[str, Any]) -> GeneralizedLinearModel:
+def _made(content: PlainValues) -> GeneralizedLinearModel:
     model: Any = BY_NAME[content["estimator"]](**content["parameters"])
     names = content["features"]
     model._names, model.n_features_in_ = names, len(names)
@@ -103,7 +104,7 @@ def _without_nan(row: np.ndarray) -> list[float | None]:
     return [float(v) if np.isfinite(v) else None for v in row]
 
 
-def _simple(value: Any) -> Any:
+def _simple(value: object) -> Any:
     """A parameter as JSON has it; objects by their text."""
     if isinstance(value, np.ndarray):
         return value.tolist()

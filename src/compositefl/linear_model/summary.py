@@ -1,12 +1,14 @@
 """The table of a fitted model: names, coefficients, ratios, and where they exist intervals."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from compositefl.linear_model.base import GeneralizedLinearModel
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,7 @@ class Summary:
     footnote: str = ""
 
     @classmethod
-    def of(cls, model: Any, confidence: float = 0.95) -> "Summary":
+    def of(cls, model: "GeneralizedLinearModel", confidence: float = 0.95) -> "Summary":
         """Of a fitted estimator."""
         import pandas as pd
 

@@ -1,13 +1,14 @@
 """Proportional hazards, with every site as a stratum."""
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 import numpy as np
 
+from compositefl.glm.families import Family
 from compositefl.glm.survival import concordance
 from compositefl.linear_model import inputs
 from compositefl.linear_model.base import GeneralizedLinearModel
+from compositefl.linear_model.inputs import ArrayLike
 
 Array = np.ndarray
 
@@ -22,17 +23,17 @@ class SurvivalModel(GeneralizedLinearModel):
 
     family_name = "cox"
 
-    def _response(self, y: Any) -> tuple[Array, int]:
+    def _response(self, y: ArrayLike) -> tuple[Array, int]:
         return inputs.survival_response(y), 2
 
-    def _check_response(self, made: Any, y: Array, rows: dict[str, Array]) -> None:
+    def _check_response(self, made: Family, y: Array, rows: dict[str, Array]) -> None:
         """Times are checked already."""
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: ArrayLike) -> Array:
         """The risk score: the logarithm of the hazard ratio to a sample of zeros."""
         return self._linear_predictor(X)[:, 0]
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Harrell's concordance index."""
         time, event = inputs.survival_response(y).T
         weight = inputs.per_sample("sample_weight", sample_weight, len(time))

@@ -10,7 +10,7 @@ Inputs whose row of the first dense kernel is zero are not read. Repeated until 
 import dataclasses
 import itertools
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ import numpy as np
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.trees import named_leaves
+from compositefl.core.types import Array, Params
 from compositefl.export.measure import Measured, measure, table
 from compositefl.models import Model
 from compositefl.models.base import NetworkLoss, from_network, squared
@@ -27,6 +28,7 @@ from compositefl.models.layers import (
     Conv3x3,
     Dense,
     Flatten,
+    Layer,
     MaxPool2x2,
     Network,
     Pad,
@@ -35,6 +37,8 @@ from compositefl.models.layers import (
 from compositefl.problem.losses import Coupled
 from compositefl.solve.result import Result
 
+if TYPE_CHECKING:
+    from rich.table import Table
 KNOWN = (Dense, Conv3x3, Activation, MaxPool2x2, Pad, Flatten, Select)
 
 
@@ -43,10 +47,10 @@ class Compressed:
     """A smaller model with the outputs of the original one."""
 
     model: Model
-    params: Any
+    params: Params
     inputs: tuple[int, ...] | None  # that the model reads, None for all
     original: Model
-    original_params: Any
+    original_params: Params
 
     def __repr__(self) -> str:
         return f"Compressed({self.summary()})"
@@ -57,25 +61,28 @@ class Compressed:
         read = "" if self.inputs is None else f", reads {len(self.inputs)} inputs"
         return f"{after:,} of {before:,} parameters are left{read}"
 
-    def measure(self, x: Any, repeats: int = 20) -> list[Measured]:
+    def measure(self, x: Array, repeats: int = 20) -> list[Measured]:
         """Bytes, and seconds for the batch x, before and after."""
         return [
             measure("as trained", self.original.apply, self.original_params, x, repeats),
             measure("compressed", self.model.apply, self.params, x, repeats),
         ]
 
-    def table(self, x: Any) -> Any:
+    def table(self, x: Array) -> "Table":
         """What `measure` found, to be printed with `rich.print`."""
         return table(self.measure(x))
 
 
-def compress(result: Any, model: Model | None = None, *, trial: int | None = None) -> Compressed:
+def compress(
+    result: Result | Params, model: Model | None = None, *, trial: int | None = None
+) -> Compressed:
     """Remove what is zero from a network of dense and 3x3 convolutional layers.
 
     result: of `minimize`, or parameters. model: theirs; a result of this session knows it.
     trial: which one, where the result has several.
     """
-    params, network, model = network_of(result, model, trial, "compress")
+    params, loss, model = network_of(result, model, trial, "compress")
+    network = loss.network
     layers, params = list(network.layers), jax.tree.map(np.asarray, params)
     for layer in layers:
         if not isinstance(layer, KNOWN):
@@ -88,7 +95,6 @@ def compress(result: Any, model: Model | None = None, *, trial: int | None = Non
     made = Network(network.input_shape, tuple(layers), network.squeeze)
     kept = [w for w in weights if w is not None]
     small = dict(zip((name for name in made.names() if name), kept, strict=True))
-    loss: Any = model.loss
     # The Hessian that a linear model's loss knows is in all inputs.
     kind: Any = type(loss) if inputs is None else NetworkLoss
     smaller = from_network(
@@ -103,9 +109,9 @@ def compress(result: Any, model: Model | None = None, *, trial: int | None = Non
 
 
 def network_of(
-    result: Any, model: Model | None, trial: int | None, who: str
-) -> tuple[Any, Network, Model]:
-    """Parameters, network and model of a result or of parameters. who: asks, for errors."""
+    result: Result | Params, model: Model | None, trial: int | None, who: str
+) -> tuple[Params, NetworkLoss, Model]:
+    """Parameters, loss and model of a result or of parameters. who: asks, for errors."""
     params, loss = result, None if model is None else model.loss
     if isinstance(result, Result):
         params, trials = result.params, result.config.get("trials", 1)
@@ -126,7 +132,7 @@ def network_of(
     if model is None:
         kind: Any = type(loss)
         model = from_network("model", loss.network, loss.function, _classes(loss), kind=kind)
-    return params, loss.network, model
+    return params, loss, model
 
 
 def _classes(loss: NetworkLoss) -> int | None:
@@ -136,7 +142,7 @@ def _classes(loss: NetworkLoss) -> int | None:
     return 2 if loss.network.squeeze else getattr(last, "units", None)
 
 
-def _count(params: Any) -> int:
+def _count(params: Params) -> int:
     return sum(np.size(leaf) for _, leaf in named_leaves(params))
 
 
@@ -146,7 +152,7 @@ class _Unit:
 
     at: int  # its place in the network
     weights: dict[str, np.ndarray]
-    between: list[Any]
+    between: list[Layer]
 
     @property
     def convolves(self) -> bool:
@@ -165,8 +171,8 @@ class _Unit:
 
 
 def _shrink(
-    layers: list[Any], weights: list[Any], shape: tuple[int, ...]
-) -> tuple[tuple[int, ...] | None, list[Any]]:
+    layers: list[Layer], weights: list[dict[str, np.ndarray] | None], shape: tuple[int, ...]
+) -> tuple[tuple[int, ...] | None, list[Layer]]:
     """Remove units in place until nothing changes; (inputs that are read, layers)."""
     units = [_Unit(i, w, []) for i, w in enumerate(weights) if w is not None]
     for unit, end in zip(units, [*(u.at for u in units[1:]), len(layers)], strict=True):
@@ -176,17 +182,18 @@ def _shrink(
         changed = any([_between(a, b) for a, b in itertools.pairwise(units)])
     for unit in units:
         width = unit.weights["kernel"].shape[-1]
-        if isinstance(layers[unit.at], Dense):
+        layer = layers[unit.at]
+        if isinstance(layer, Dense):
             bias = "bias" in unit.weights
-            layers[unit.at] = dataclasses.replace(layers[unit.at], units=width, bias=bias)
-        else:
-            layers[unit.at] = dataclasses.replace(layers[unit.at], channels=width)
+            layers[unit.at] = dataclasses.replace(layer, units=width, bias=bias)
+        elif isinstance(layer, Conv3x3):
+            layers[unit.at] = dataclasses.replace(layer, channels=width)
     return _inputs(layers, units[0], shape)
 
 
 def _inputs(
-    layers: list[Any], first: _Unit, shape: tuple[int, ...]
-) -> tuple[tuple[int, ...] | None, list[Any]]:
+    layers: list[Layer], first: _Unit, shape: tuple[int, ...]
+) -> tuple[tuple[int, ...] | None, list[Layer]]:
     """Leave out inputs of a dense first layer that it does not read."""
     kernel = first.weights["kernel"]
     if first.convolves or len(shape) != 1 or first.at != 0:

@@ -1,22 +1,23 @@
 """Sparse layouts: CSR, and 2:4 as PyTorch's semi-structured tensors take it."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.trees import named_leaves
+from compositefl.core.types import Array, Params
 
 ROWS, COLUMNS = 32, 32  # multiples that the layout of the metadata asks for
 
 
-def to_csr(params: Any, zeros: float = 0.5) -> dict[str, Any]:
+def to_csr(params: Params, zeros: float = 0.5) -> dict[str, np.ndarray | sparse.csr_array]:
     """Matrices with at least this share of zeros as SciPy's CSR arrays, others as they are.
 
     A kernel of more than two axes becomes a matrix (everything else, outputs).
     """
-    out: dict[str, Any] = {}
+    out: dict[str, np.ndarray | sparse.csr_array] = {}
     for name, leaf in named_leaves(params):
         array = np.asarray(leaf)
         matrix = array.reshape(-1, array.shape[-1]) if array.ndim > 1 else array
@@ -36,7 +37,7 @@ class TwoFourPacked(NamedTuple):
     shape: tuple[int, int]
 
 
-def pack_two_four(matrix: Any) -> TwoFourPacked:
+def pack_two_four(matrix: Array) -> TwoFourPacked:
     """Half the numbers and where they stand, for the sparse tensor cores.
 
     matrix: the weight (outputs, inputs) of a PyTorch layer, m and k multiples of 32. A group's

@@ -2,12 +2,16 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from compositefl.core.trees import tree_bytes
+from compositefl.core.types import Array, Params
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 class Measured(NamedTuple):
@@ -19,14 +23,14 @@ class Measured(NamedTuple):
 
 
 def measure(
-    name: str, apply: Callable[[Any, Any], Any], params: Any, x: Any, repeats: int = 20
+    name: str, apply: Callable[[Params, Array], Array], params: Params, x: Array, repeats: int = 20
 ) -> Measured:
     """The bytes of the parameters and the shortest time of apply(params, x), compiled."""
     compiled, x = jax.jit(apply), jnp.asarray(x)
     return Measured(name, tree_bytes(params), timed(lambda: compiled(params, x), repeats))
 
 
-def timed(call: Callable[[], Any], repeats: int = 20) -> float:
+def timed(call: Callable[[], object], repeats: int = 20) -> float:
     """The shortest of the times that a call takes: others are of a busy machine."""
     jax.block_until_ready(call())
     taken = []
@@ -37,7 +41,7 @@ def timed(call: Callable[[], Any], repeats: int = 20) -> float:
     return min(taken)
 
 
-def table(rows: Sequence[Measured]) -> Any:
+def table(rows: Sequence[Measured]) -> "Table":
     """Sizes and times with their ratios to the first row."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table

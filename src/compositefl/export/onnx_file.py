@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.types import Params
 from compositefl.export.compression import Compressed, network_of
 from compositefl.models import Model
 from compositefl.models.layers import (
@@ -14,11 +15,15 @@ from compositefl.models.layers import (
     Conv3x3,
     Dense,
     Flatten,
+    Layer,
     MaxPool2x2,
     Pad,
     Select,
 )
+from compositefl.solve.result import Result
 
+if TYPE_CHECKING:
+    import onnx
 OPSET = 20  # the first with Gelu
 OPERATORS: dict[str, tuple[str, dict[str, Any]]] = {
     "sigmoid": ("Sigmoid", {}),
@@ -31,7 +36,11 @@ OPERATORS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def to_onnx(
-    result: Any, path: str | Path, model: Model | None = None, *, trial: int | None = None
+    result: Result | Compressed | Params,
+    path: str | Path,
+    model: Model | None = None,
+    *,
+    trial: int | None = None,
 ) -> None:
     """Write a network of dense and 3x3 convolutional layers into the ONNX file `path`.
 
@@ -45,7 +54,8 @@ def to_onnx(
         raise CompositeFLError("to_onnx needs pip install 'compositefl[onnx]'") from None
     if isinstance(result, Compressed):
         result, model = result.params, result.model
-    params, network, _ = network_of(result, model, trial, "to_onnx")
+    params, loss, _ = network_of(result, model, trial, "to_onnx")
+    network = loss.network
     graph = _Graph()
     for name, layer in zip(network.names(), network.layers, strict=True):
         graph.add(layer, params[name] if name else None)
@@ -70,15 +80,15 @@ class _Graph:
     """Nodes one after the other. Images are turned to channels first, as ONNX has them."""
 
     def __init__(self) -> None:
-        self.nodes: list[Any] = []
-        self.arrays: list[Any] = []
+        self.nodes: list[onnx.NodeProto] = []
+        self.arrays: list[onnx.TensorProto] = []
         self.last = "x"
         self.turned = False
         self.width = 0
 
-    def add(self, layer: Any, params: Any) -> None:
+    def add(self, layer: Layer, params: Params | None) -> None:
         """Append a layer."""
-        adders: dict[type, Callable[[Any, Any], None]] = {
+        adders: dict[type, Callable[[Any, Params], None]] = {
             Dense: self._dense,
             Conv3x3: self._convolution,
             Activation: self._activation,
@@ -100,7 +110,7 @@ class _Graph:
         self.nodes.append(helper.make_node(operator, [self.last, *more], [name], **attributes))
         self.last = name
 
-    def array(self, values: Any) -> str:
+    def array(self, values: np.ndarray) -> str:
         """A constant; returns its name."""
         from onnx import numpy_helper
 
@@ -113,20 +123,20 @@ class _Graph:
             self.node("Transpose", perm=[0, 3, 1, 2] if channels_first else [0, 2, 3, 1])
             self.turned = channels_first
 
-    def _dense(self, layer: Any, params: Any) -> None:
+    def _dense(self, layer: Dense, params: Params) -> None:
         kernel = np.asarray(params["kernel"], np.float32)
         self.node("MatMul", self.array(kernel))
         if "bias" in params:
             self.node("Add", self.array(np.asarray(params["bias"], np.float32)))
         self.width = kernel.shape[1]
 
-    def _convolution(self, layer: Any, params: Any) -> None:
+    def _convolution(self, layer: Conv3x3, params: Params) -> None:
         self._turn(True)
         kernel = np.asarray(params["kernel"], np.float32).transpose(3, 2, 0, 1)
         bias = self.array(np.asarray(params["bias"], np.float32))
         self.node("Conv", self.array(kernel), bias, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
 
-    def _activation(self, layer: Any, params: Any) -> None:
+    def _activation(self, layer: Activation, params: Params) -> None:
         if layer.name == "silu":
             before = self.last
             self.node("Sigmoid")
@@ -135,18 +145,18 @@ class _Graph:
         operator, attributes = OPERATORS[layer.name]
         self.node(operator, **attributes)
 
-    def _pool(self, layer: Any, params: Any) -> None:
+    def _pool(self, layer: MaxPool2x2, params: Params) -> None:
         self._turn(True)
         self.node("MaxPool", kernel_shape=[2, 2], strides=[2, 2])
 
-    def _pad(self, layer: Any, params: Any) -> None:
+    def _pad(self, layer: Pad, params: Params) -> None:
         self._turn(True)
         b = layer.border
         self.node("Pad", self.array(np.array([0, 0, b, b, 0, 0, b, b], np.int64)))
 
-    def _flatten(self, layer: Any, params: Any) -> None:
+    def _flatten(self, layer: Flatten, params: Params) -> None:
         self._turn(False)
         self.node("Flatten", axis=1)
 
-    def _select(self, layer: Any, params: Any) -> None:
+    def _select(self, layer: Select, params: Params) -> None:
         self.node("Gather", self.array(np.array(layer.indices, np.int64)), axis=1)

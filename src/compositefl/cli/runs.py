@@ -38,6 +38,7 @@ from compositefl.report import page
 from compositefl.report.curves import plot, table
 from compositefl.report.live import serve
 from compositefl.report.overview import data_of_clients, write_report
+from compositefl.report.sections import ClientData
 from compositefl.solve._minimize import theory_steps
 from compositefl.solve.defaults import suits_newton
 from compositefl.solve.options import Options
@@ -274,7 +275,7 @@ def _write(folder: Path, plan: RunPlan, results: dict[str, Result], command: str
         write_report([folder], folder / "report.html")
 
 
-def _about_clients(source: Source) -> dict[str, Any] | None:
+def _about_clients(source: Source) -> ClientData | None:
     """What the clients hold, for the report; None for batches that are no pairs (x, y)."""
     if not isinstance(source.clients[0], tuple):
         return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -10,6 +10,8 @@ from compositefl.report.style import styles
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from rich.table import Table
 
 MEGABYTE = 1e6
@@ -148,7 +150,7 @@ def ratios(histories: Mapping[str, "pd.DataFrame"], column: str) -> dict[str, "p
     return out
 
 
-def save(figure: Any, path: str | Path) -> None:
+def save(figure: "Figure", path: str | Path) -> None:
     """Write a PNG of 128 colours: looks the same and takes a third of the space."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
@@ -160,7 +162,7 @@ def save(figure: Any, path: str | Path) -> None:
 
 
 def _panel(
-    axes: Any,
+    axes: "Axes",
     histories: Mapping[str, "pd.DataFrame"],
     x: str,
     y: str,
@@ -190,7 +192,7 @@ def _drawable(values: "pd.Series", log: bool) -> "pd.Series":
     return values.where(good & (values > 0) if log else good)
 
 
-def describe(axes: Any, heading: str, below: str) -> None:
+def describe(axes: "Axes", heading: str, below: str) -> None:
     """Words and a quiet frame."""
     axes.set_title(heading, loc="left", fontsize=10.5, color=INK)
     axes.set_xlabel(below, fontsize=9, color=INK)
@@ -220,7 +222,7 @@ def late_range(histories: Mapping[str, "pd.DataFrame"]) -> tuple[float, float] |
     return low - margin, high + margin
 
 
-def _legend(figure: Any, axes: Any, title: str) -> None:
+def _legend(figure: "Figure", axes: "Axes", title: str) -> None:
     """One legend for all panels, above them; none for a single line."""
     handles, labels = axes.get_legend_handles_labels()
     if title:

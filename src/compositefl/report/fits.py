@@ -3,18 +3,20 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.types import PlainValues
 from compositefl.report import sections
 from compositefl.report.curves import INK, describe, save
-from compositefl.report.sections import Section
+from compositefl.report.sections import ClientData, Section
 from compositefl.report.style import COLOURS
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
 Array = np.ndarray
 LABELS = 8  # most lines whose names are written beside them
@@ -74,7 +76,7 @@ def plot(fit: FitPath, path: str | Path, *, title: str = "", dpi: int = 110) -> 
     save(figure, path)
 
 
-def _lines(axes: Any, fit: FitPath) -> None:
+def _lines(axes: "Axes", fit: FitPath) -> None:
     moved = [name for name, row in fit.values.items() if np.any(row != 0)]
     for number, name in enumerate(moved):
         axes.plot(fit.alphas, fit.values[name], color=COLOURS[number % 6], linewidth=1.3)
@@ -97,7 +99,7 @@ def _lines(axes: Any, fit: FitPath) -> None:
         )
 
 
-def _curve(axes: Any, fit: FitPath) -> None:
+def _curve(axes: "Axes", fit: FitPath) -> None:
     axes.errorbar(
         fit.alphas,
         fit.mean,
@@ -111,7 +113,7 @@ def _curve(axes: Any, fit: FitPath) -> None:
     )
 
 
-def _counts(axes: Any, fit: FitPath) -> None:
+def _counts(axes: "Axes", fit: FitPath) -> None:
     above = axes.secondary_xaxis("top")
     at = np.unique(np.linspace(0, len(fit.alphas) - 1, 9).round().astype(int))
     above.set_xscale("log")
@@ -127,8 +129,8 @@ def fit_sections(
     *,
     path: FitPath | None = None,
     unit: str = "coefficient",
-    clients: Mapping[str, Any] | None = None,
-    settings: Mapping[str, Any] | None = None,
+    clients: ClientData | None = None,
+    settings: PlainValues | None = None,
     command: str = "",
 ) -> list[Section]:
     """The sections of a page about a fit. unit: of these coefficients."""
@@ -154,7 +156,7 @@ def fit_sections(
     return [*out, sections.configuration(settings or {}, command)]
 
 
-def folder_sections(folder: Path, config: Mapping[str, Any]) -> tuple[str, list[Section]]:
+def folder_sections(folder: Path, config: PlainValues) -> tuple[str, list[Section]]:
     """(title, sections) of the page about the fit in a folder; config: its config.json."""
     import pandas as pd
 
@@ -179,7 +181,7 @@ def folder_sections(folder: Path, config: Mapping[str, Any]) -> tuple[str, list[
     return str(config.get("title") or folder.resolve().name), made
 
 
-def _path(table: "pd.DataFrame", shown: Mapping[str, Any]) -> FitPath:
+def _path(table: "pd.DataFrame", shown: PlainValues) -> FitPath:
     """The path of path.csv, whose first columns are alpha, score, standard error and a count."""
     units, names = shown["units"], list(table.columns[4:])
     values = {name: table[name].to_numpy() * units[i % len(units)] for i, name in enumerate(names)}

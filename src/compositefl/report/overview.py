@@ -4,15 +4,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.types import Batch, PlainValues
 from compositefl.report import fits, page, sections
 from compositefl.report.panels import curves
-from compositefl.report.sections import Section
+from compositefl.report.sections import ClientData, Section
 
 PATTERNS = 3  # most runs whose zeros are drawn
 PARTS = 24  # most arrays of a model that are drawn
@@ -26,7 +26,7 @@ class Shown:
     label: str
     history: pd.DataFrame
     ending: str = ""  # a sentence
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: PlainValues = field(default_factory=dict)
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)  # the model, by name
     trials: int = 1  # with several, arrays have the trial as leading axis
 
@@ -34,11 +34,11 @@ class Shown:
 def run_sections(
     runs: Sequence[Shown],
     *,
-    clients: Mapping[str, Any] | None = None,
+    clients: ClientData | None = None,
     rounds: Mapping[int, Sequence[str]] | None = None,
     sites: Sequence[str] = (),
     features: Sequence[str] | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: PlainValues | None = None,
     command: str = "",
 ) -> list[Section]:
     """The sections of a page about runs; what is not known is left out.
@@ -76,7 +76,9 @@ def _first_trial(run: Shown) -> dict[str, np.ndarray]:
     return {name: np.asarray(a)[0] if run.trials > 1 else a for name, a in arrays.items()}
 
 
-def _patterns(runs: Sequence[Shown], models: Mapping[str, Any]) -> list[Section]:
+def _patterns(
+    runs: Sequence[Shown], models: Mapping[str, Mapping[str, np.ndarray]]
+) -> list[Section]:
     """Images of the zeros, for the first few runs."""
     out = []
     for run in [run for run in runs if run.label in models][:PATTERNS]:
@@ -111,12 +113,12 @@ def _coefficients(
 
 
 def data_of_clients(
-    clients: Sequence[Any],
+    clients: Sequence[Batch],
     *,
     names: Sequence[str] | None = None,
-    classes: Sequence[Any] | None = None,
+    classes: Sequence[object] | None = None,
     features: Sequence[str] | None = None,
-) -> dict[str, Any]:
+) -> ClientData:
     """What clients hold, in counts and quantiles: plain values for `sections.clients`.
 
     clients: batches (x, y). Counts of whole-number labels, else quantiles of the targets; means
@@ -125,7 +127,7 @@ def data_of_clients(
     sizes = [len(client[-1]) for client in clients]
     few = [clients[i] for i in range(min(len(sizes), sections.CELLS))]
     shown = [str(n) for n in (names or range(len(sizes)))][: len(few)]
-    about: dict[str, Any] = {"sizes": sizes, "names": shown}
+    about: ClientData = {"sizes": sizes, "names": shown}
     targets = [np.asarray(client[-1]) for client in few]
     if all(y.ndim == 1 and y.dtype.kind in "iub" for y in targets):
         labels = np.unique(np.concatenate(targets))
@@ -160,7 +162,7 @@ def data_of_clients(
 @dataclass(frozen=True)
 class _Folder:
     path: Path
-    config: dict[str, Any]
+    config: PlainValues
     runs: list[Shown]
 
     @classmethod
@@ -176,7 +178,7 @@ class _Folder:
         return cls(path, config, [_shown(path, history, n, c) for n, c in about.items()])
 
 
-def _config(path: Path) -> dict[str, Any]:
+def _config(path: Path) -> PlainValues:
     file = path / "config.json"
     if not file.is_file():
         lacking = [name for name in ("history.csv", file.name) if not (path / name).is_file()]
@@ -189,7 +191,7 @@ def _config(path: Path) -> dict[str, Any]:
         raise CompositeFLError(f"{path}: config.json is damaged: {error}") from None
 
 
-def _shown(path: Path, history: pd.DataFrame, name: str, config: Mapping[str, Any]) -> Shown:
+def _shown(path: Path, history: pd.DataFrame, name: str, config: PlainValues) -> Shown:
     from safetensors.numpy import load
 
     if "algorithm" in history:

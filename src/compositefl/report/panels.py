@@ -1,7 +1,7 @@
 """The curves of a page: a panel per measure, over rounds, bytes, gradients or seconds."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -72,7 +72,7 @@ def curves(histories: Mapping[str, "pd.DataFrame"], gamma: float | None = None) 
     )
 
 
-def _run(history: "pd.DataFrame", measures: list[Measure]) -> dict[str, Any]:
+def _run(history: "pd.DataFrame", measures: list[Measure]) -> dict[str, object]:
     rounds = np.unique(history["round"])
     if len(rounds) > POINTS:
         kept = rounds[np.linspace(0, len(rounds) - 1, POINTS).round().astype(int)]
@@ -86,7 +86,7 @@ def _run(history: "pd.DataFrame", measures: list[Measure]) -> dict[str, Any]:
         for a in ALONG
         if a.column in history
     }
-    y: dict[str, Any] = {}
+    y: dict[str, dict[str, np.ndarray]] = {}
     for m in measures:
         if m.column not in history:
             continue

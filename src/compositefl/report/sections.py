@@ -9,15 +9,18 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypeAlias, TypedDict
 
 import numpy as np
 
+from compositefl.core.types import PlainValues
 from compositefl.report.curves import COLUMNS, final
 from compositefl.report.style import COLOURS, NEGATIVE, POSITIVE, styles
 
 if TYPE_CHECKING:
     import pandas as pd
+
+PlotlyPart: TypeAlias = dict[str, Any]  # a trace or a layout, with arrays of NumPy
 
 BARS = 30  # most coefficients in a chart
 PIXELS = 512  # most rows or columns of the image of a matrix
@@ -31,12 +34,37 @@ class Section(NamedTuple):
     body: str
 
 
-def text(words: Any) -> str:
+class LabelCounts(TypedDict):
+    """How many samples of each label the clients hold."""
+
+    names: list[str]  # of the labels
+    counts: list[list[int]]  # by client and label
+
+
+class FeatureMeans(TypedDict):
+    """The clients' means of features, in standard deviations from the mean of all samples."""
+
+    names: list[str]  # of the features
+    means: list[list[float]]  # by client and feature
+    more: int  # features that are left out
+
+
+class ClientData(TypedDict):
+    """What clients hold, as plain values. Only the first clients have more than a size."""
+
+    sizes: list[int]
+    names: list[str]  # of the first clients
+    labels: NotRequired[LabelCounts]
+    targets: NotRequired[list[list[float]]]  # by client: quantiles 5, 25, 50, 75 and 95 %
+    features: NotRequired[FeatureMeans]
+
+
+def text(words: object) -> str:
     """Words as HTML."""
     return html.escape(str(words))
 
 
-def chart(figure: Mapping[str, Any], kind: str = "figure", label: str = "") -> str:
+def chart(figure: Mapping[str, object], kind: str = "figure", label: str = "") -> str:
     """A place for a chart, with its data inside. kind "figure": data and layout of Plotly."""
     content = json.dumps(plain(figure), separators=(",", ":")).replace("<", "\\u003c")
     return (
@@ -45,7 +73,7 @@ def chart(figure: Mapping[str, Any], kind: str = "figure", label: str = "") -> s
     )
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """The value as JSON has it: numbers of six digits, None for what is not finite."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
@@ -96,7 +124,7 @@ def coefficients(values: Mapping[str, Mapping[str, float]], what: str = "coeffic
     data = []
     for label, row in values.items():
         numbers = [row.get(name, 0.0) for name in shown]
-        colour: Any = looks[label].colour
+        colour: str | list[str] = looks[label].colour
         if len(values) == 1:
             colour = [POSITIVE if number > 0 else NEGATIVE for number in numbers]
         data.append(
@@ -162,7 +190,7 @@ def cv_curve(
     xlabel: str = "weight of the regulariser",
 ) -> Section:
     """Cross-validated loss over the weights with standard errors; chosen: name -> weight."""
-    trace: dict[str, Any] = {
+    trace: PlotlyPart = {
         "type": "scatter",
         "mode": "lines+markers",
         "x": list(weights),
@@ -196,7 +224,7 @@ def cv_curve(
     return Section("Cross-validation", chart({"data": [trace], "layout": layout}, label=ylabel))
 
 
-def _line_at(*places: float | None) -> list[dict[str, Any]]:
+def _line_at(*places: float | None) -> list[PlotlyPart]:
     line = {"color": "#888888", "width": 1, "dash": "dot"}
     ends = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "line": line}
     return [{**ends, "x0": place, "x1": place} for place in places if place is not None]
@@ -254,14 +282,14 @@ def _image(matrix: np.ndarray) -> str:
 INK = "#888888"
 
 
-def clients(about: Mapping[str, Any]) -> Section:
+def clients(about: ClientData) -> Section:
     """What the clients hold, from `data_of_clients`: label counts, targets or sizes; features."""
     names, more = about["names"], len(about["sizes"]) - len(about["names"])
     sizes = about["sizes"]
     words = f"{len(sizes)} clients of {min(sizes)} to {max(sizes)} samples"
     note = f"<p>{words}{f', the first {len(names)} are shown' if more else ''}.</p>"
     height = 120 + 18 * len(names)
-    layout: dict[str, Any] = {
+    layout: PlotlyPart = {
         "height": height,
         "yaxis": {"autorange": "reversed", "type": "category", "automargin": True},
         "barmode": "stack",
@@ -270,7 +298,7 @@ def clients(about: Mapping[str, Any]) -> Section:
     if "labels" in about:
         counts = np.asarray(about["labels"]["counts"])
         classes = about["labels"]["names"]
-        data: list[dict[str, Any]] = [
+        data: list[PlotlyPart] = [
             {
                 "type": "bar",
                 "orientation": "h",
@@ -308,7 +336,7 @@ def clients(about: Mapping[str, Any]) -> Section:
     return Section("What the clients hold", body)
 
 
-def _covariates(names: Sequence[str], features: Mapping[str, Any]) -> str:
+def _covariates(names: Sequence[str], features: FeatureMeans) -> str:
     """A client's mean of each feature, in standard deviations from the mean of all samples."""
     trace = {
         "type": "heatmap",
@@ -363,7 +391,7 @@ def participation(rounds: Mapping[int, Sequence[str]], sites: Sequence[str]) -> 
     return Section("Who took part", note + chart({"data": [trace], "layout": layout}))
 
 
-def configuration(values: Mapping[str, Any], command: str = "") -> Section:
+def configuration(values: PlainValues, command: str = "") -> Section:
     """What was run, as names and values."""
     first = f"<pre>{text(command)}</pre>" if command else ""
     tables = []

@@ -1,12 +1,14 @@
 """One colour and one line style for each method, the same in every picture and page."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
+
+Dash: TypeAlias = str | tuple[float, tuple[float, ...]]  # of matplotlib: lengths of dashes and gaps
 
 # Okabe and Ito's colours, told apart with every kind of colour vision. The dashes let a line show
 # through one that covers it; 7 colours and 5 dashes make 35 different lines.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
-DASHES: tuple[Any, ...] = (
+DASHES: tuple[Dash, ...] = (
     "-",
     (0, (4, 2.5)),
     (0, (1.2, 2.2)),
@@ -33,7 +35,7 @@ class Style(NamedTuple):
     """How a method is drawn."""
 
     colour: str
-    dash: Any  # for matplotlib
+    dash: Dash
     css_dash: str  # for a page
 
 

@@ -103,7 +103,8 @@ class TensorBoard:
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        self.folder, self.writers = Path(folder), dict[str, Any]()
+        self.folder = Path(folder)
+        self.writers: dict[str, EventFileWriter] = {}
         self.parts = Event, Summary, EventFileWriter
 
     def log(self, name: str, rows: Sequence[Row]) -> None:

@@ -26,4 +26,4 @@ Answers: TypeAlias = PyTree  # the gradients there, or (loss, gradient), shaped 
 Extras: TypeAlias = dict[str, PyTree]  # what a method's `begin` asks for besides, by name
 
 HistoryRow: TypeAlias = dict[str, float]  # one evaluation of one run: the columns by name
-PlainValues: TypeAlias = dict[str, Any]  # by name, what JSON can hold
+PlainValues: TypeAlias = dict[str, Any]  # by name, what JSON or TOML can hold

@@ -1,13 +1,13 @@
 """Calls to the sites, with every answer checked before it counts."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.trees import tree_bytes
-from compositefl.core.types import PyTree
+from compositefl.core.types import PlainValues, PyTree
 from compositefl.deployment.federation import Federation
 from compositefl.deployment.messages import (
     SLACK,
@@ -20,10 +20,12 @@ from compositefl.deployment.messages import (
     unpack,
     value,
 )
+from compositefl.deployment.progress import Event
 from compositefl.deployment.roster import Roster
 from compositefl.deployment.transport import Failure, Transport
 
-Report = Callable[[dict[str, Any]], None]
+Report = Callable[[Event], None]
+T = TypeVar("T")
 LARGEST = 2**53  # of the plain numbers that a site may send
 MOST_UPLOADS = 10**9
 LONGEST_REASON = 400  # characters of what a site says went wrong
@@ -35,7 +37,7 @@ class Reply(NamedTuple):
     message: Message
     tree: PyTree
 
-    def number(self, name: str, kind: type = int) -> Any:
+    def number(self, name: str, kind: type[T]) -> T:
         """One of its plain values, if it is of that kind."""
         return value(self.message, name, kind)
 
@@ -55,9 +57,7 @@ class SiteCalls:
         self.federation, self.run, self.steps = federation, run, steps
         self.transport, self.roster, self.report = transport, roster, report
         self.bytes_sent = self.bytes_received = 0
-        self.steered: Callable[[], dict[str, Any]] = (
-            dict  # more to say where numbers set themselves
-        )
+        self.steered: Callable[[], PlainValues] = dict  # more to say where numbers set themselves
 
     def join(self, t: int, sites: list[str]) -> None:
         """Let sites join the run; each gets the federation and decides whether it accepts it.
@@ -97,7 +97,7 @@ class SiteCalls:
         method: str,
         arrays: dict[str, np.ndarray],
         prefix: str,
-        like: Any,
+        like: PyTree,
         not_finite: list[str] | None = None,
         largest: float | None = None,
         **more: Any,

@@ -5,7 +5,7 @@ of a site's columns, and values in them, are nobody else's business.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -165,7 +165,7 @@ def _kind_of(frame: "pd.DataFrame") -> str:
     return "its columns have missing or infinite values"
 
 
-def _listed(names: Sequence[Any]) -> str:
+def _listed(names: Sequence[object]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(repr(name) for name in names[:SHOWN]) + more
 

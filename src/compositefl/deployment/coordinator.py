@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.files import open_private, private_folder
 from compositefl.core.trees import weighted_mean
+from compositefl.core.types import HistoryRow, PlainValues
 from compositefl.core.vector import Vector, unwrap
 from compositefl.deployment import compute
 from compositefl.deployment.calls import Reply, Report
@@ -21,6 +22,7 @@ from compositefl.deployment.federation import Federation
 from compositefl.deployment.judge import Judge, Measured
 from compositefl.deployment.messages import pack, unpack
 from compositefl.deployment.privacy import epsilon
+from compositefl.deployment.progress import Event
 from compositefl.deployment.roster import Member
 from compositefl.deployment.run_server import RunServer
 from compositefl.deployment.steered import SteeredRun
@@ -59,7 +61,7 @@ class Coordinator(RunServer):
         self.server = self.plan.server
         self.round = 0
         self.seconds = 0.0
-        self.history: list[dict[str, Any]] = []
+        self.history: list[HistoryRow] = []
         self.visits = self.steps = 0
         self.diverged = 0  # the round that left the finite numbers, 0 for none
         self.judge = Judge(self.plan, self.calls, self._weights)
@@ -89,7 +91,7 @@ class Coordinator(RunServer):
         """The outcome so far. The sites' private states stay with them."""
         import pandas as pd  # which sites do without
 
-        config: dict[str, Any] = {
+        config: PlainValues = {
             "federation": self.federation.hash,
             "run": self.name,
             "algorithm": repr(self.plan.method),
@@ -251,9 +253,9 @@ class Coordinator(RunServer):
             self.server = server
         else:
             self.diverged = t + 1  # the server keeps the state of its last finite round
-        self.roster.close_round(t, {s: a.number("uploads") for s, a in uploads.items()})
+        self.roster.close_round(t, {s: a.number("uploads", int) for s, a in uploads.items()})
         self.visits += len(uploads)
-        self.steps += sum(answer.number("steps") for answer in uploads.values())
+        self.steps += sum(answer.number("steps", int) for answer in uploads.values())
         self.round = t + 1
 
     def _weights(self, sites: list[str]) -> list[float]:
@@ -297,7 +299,7 @@ class Coordinator(RunServer):
 
     def _save(self) -> None:
         """Write everything that a restarted server needs."""
-        about: dict[str, Any] = {
+        about: PlainValues = {
             **self._fingerprint(),
             "round": self.round,
             "seconds": self.seconds,
@@ -340,7 +342,7 @@ class Coordinator(RunServer):
         for site, member in about["roster"].items():
             self.roster.members[site] = Member(**(member | fresh))
 
-    def _fingerprint(self) -> dict[str, Any]:
+    def _fingerprint(self) -> dict[str, str]:
         return {"federation": self.federation.hash, "run": self.name}
 
 
@@ -357,7 +359,7 @@ def write_progress(path: Path) -> Report:
     """A report that appends every event to a file, one JSON object per line."""
     private_folder(path.parent)
 
-    def report(event: dict[str, Any]) -> None:
+    def report(event: Event) -> None:
         line = json.dumps({"time": round(time.time(), 3), **event}) + "\n"
         with open_private(path) as file:
             file.write(line.encode())

@@ -8,7 +8,6 @@ import dataclasses
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -81,7 +80,7 @@ def _words(error: Exception) -> str:
 
 def shapes(message: Message) -> list[tuple[str, str]]:
     """(name, what it is) of everything in a message."""
-    values: list[tuple[str, Any]] = sorted(message.values.items())
+    values = sorted(message.values.items())
     arrays = [(name, _kind(array)) for name, array in message.arrays.items()]
     return [*((name, f"{value}") for name, value in values), *arrays]
 

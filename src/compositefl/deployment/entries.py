@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from compositefl.core.errors import (
     CompositeFLError,
@@ -13,6 +13,8 @@ from compositefl.core.errors import (
     unknown_name,
     wrong_value,
 )
+
+T = TypeVar("T")
 
 MEBIBYTE = 2**20
 KIND_NAMES = ("number", "whole", "binary")  # of a feature
@@ -97,14 +99,14 @@ class Privacy:
             raise wrong_value("delta", self.delta, "below 1")
 
 
-def words(name: str, given: Any) -> tuple[str, ...]:
+def words(name: str, given: object) -> tuple[str, ...]:
     """A list of names."""
     if not isinstance(given, list) or not all(isinstance(word, str) for word in given):
         raise CompositeFLError(f"{name}={given!r} must be a list of names")
     return tuple(given)
 
 
-def fill(cls: type, table: str, given: Any, **ours: Any) -> Any:
+def fill(cls: type[T], table: str, given: object, **ours: Any) -> T:
     """An object of a dataclass from a TOML table and from `ours`, which the table cannot set.
 
     Unknown and missing entries are named.
@@ -112,7 +114,8 @@ def fill(cls: type, table: str, given: Any, **ours: Any) -> Any:
     where = f"[{table}] " if table else ""
     if not isinstance(given, dict):
         raise CompositeFLError(f"{where}must be a table")
-    fields = {f.name: f for f in dataclasses.fields(cls) if f.init and f.name not in ours}
+    declared: Any = cls  # a dataclass, which mypy does not see where @component made it one
+    fields = {f.name: f for f in dataclasses.fields(declared) if f.init and f.name not in ours}
     for name in given:
         if name not in fields:
             raise unknown_name(f"{where}entry", name, fields)

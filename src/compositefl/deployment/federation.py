@@ -21,6 +21,7 @@ from compositefl.core.errors import (
     wrong_value,
 )
 from compositefl.core.resolve import is_reference, require_kind
+from compositefl.core.types import Params, PlainValues
 from compositefl.deployment import penalty
 from compositefl.deployment.entries import DataTable, Limits, Network, Privacy, fill, words
 from compositefl.deployment.glm_table import GLMTable
@@ -49,10 +50,10 @@ class Federation:
     name: str
     sites: tuple[str, ...]  # their order is the order of the clients in a simulation
     rounds: int
-    model: dict[str, Any] = field(default_factory=dict)
-    algorithm: dict[str, Any] = field(default_factory=dict)
+    model: PlainValues = field(default_factory=dict)
+    algorithm: PlainValues = field(default_factory=dict)
     regularizer: str = "zero"
-    regularizers: tuple[dict[str, Any], ...] = ()  # by patterns of names, instead
+    regularizers: tuple[PlainValues, ...] = ()  # by patterns of names, instead
     path: tuple[float, ...] = ()  # weights of the regulariser, a run each
     unpenalized: tuple[str, ...] = ()
     batch_size: int | None = DEFAULTS["batch_size"]  # this and what follows: as in `Options`
@@ -277,8 +278,7 @@ class Federation:
         """The algorithm with the regulariser and its numbers, "auto" where they set themselves."""
         numbers = {k: v for k, v in self.algorithm.items() if k != "name"}
         label = f"algorithm {self.algorithm['name']}"
-        made = fill(self.algorithm_class(), label, numbers, regularizer=self.make_regularizer())
-        return made  # type: ignore[no-any-return]
+        return fill(self.algorithm_class(), label, numbers, regularizer=self.make_regularizer())
 
     def make_model(self) -> Model:
         """The model: one of the library by its name, or what a factory `module:name` makes."""
@@ -296,7 +296,7 @@ class Federation:
         except (CompositeFLError, TypeError) as error:
             raise CompositeFLError(f"[model] {name}: {error}") from error
 
-    def start(self) -> Any:
+    def start(self) -> Params:
         """The starting point, as the simulation of `model.problem(clients, seed=seed)` has it."""
         return jax.tree.map(np.asarray, self.make_model().init(jax.random.key(self.seed)))
 

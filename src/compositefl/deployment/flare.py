@@ -22,6 +22,7 @@ from nvflare.fuel.f3.mpm import MainProcessMonitor
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.files import PRIVATE, make_private, private_folder, privately
+from compositefl.core.types import PlainValues
 from compositefl.deployment.coordinator import coordinator_class, write_progress
 from compositefl.deployment.federation import Federation
 from compositefl.deployment.flare_kits import forget, write_log_config
@@ -37,7 +38,7 @@ from compositefl.deployment.flare_nodes import (
 )
 from compositefl.deployment.health import FILE as METRICS
 from compositefl.deployment.health import report_health
-from compositefl.deployment.progress import Progress
+from compositefl.deployment.progress import Event, Progress
 from compositefl.deployment.site import Site
 from compositefl.deployment.transport import Failure, failure_text
 from compositefl.deployment.trust import check_name, server_trust
@@ -110,7 +111,7 @@ class Calls:
         """The job closes the connection, not the transport."""
 
 
-def to_wire(payload: bytes) -> Any:
+def to_wire(payload: bytes) -> bytes | np.ndarray:
     """A long message as an array: FLARE streams arrays, once for all sites, but not bytes."""
     return np.frombuffer(payload, np.uint8) if len(payload) > STREAMED else payload
 
@@ -149,7 +150,7 @@ class Server:
             before.read(kept.read_text() if kept.exists() else "")
             health = report_health(kept.with_name(METRICS), run, before)
 
-            def report(event: dict[str, Any]) -> None:
+            def report(event: Event) -> None:
                 stamped = {"time": round(time.time(), 3), **event}
                 here(stamped)
                 there(stamped)
@@ -163,7 +164,7 @@ class Server:
             raise
 
 
-def admit(root: Path, text: Any, run: Any) -> tuple[Federation, str]:
+def admit(root: Path, text: object, run: object) -> tuple[Federation, str]:
     """What a job asks the server in the kit `root` to run, if its own server.toml accepts it.
 
     A job comes from whoever holds an administrator's key: all that it says is checked first.
@@ -172,7 +173,7 @@ def admit(root: Path, text: Any, run: Any) -> tuple[Federation, str]:
     return server_trust(root / "local" / SERVER_FILE).admit(text, "the server", SERVER_FILE), name
 
 
-def _forward(_topic: str, asked: Any, _fl_ctx: Any, path: Path) -> dict[str, Any]:
+def _forward(_topic: str, asked: object, _fl_ctx: object, path: Path) -> PlainValues:
     """What the administrator gets of the progress: whole lines from byte `start` on."""
     start = asked.get("start") if isinstance(asked, dict) else 0
     start = start if isinstance(start, int) and start >= 0 else 0
@@ -221,7 +222,7 @@ def _end_soon() -> None:
     shut_down = getattr(MainProcessMonitor, "_start_shutdown", None)
     if shut_down is not None and not hasattr(shut_down, "soon"):
 
-        def soon(_cls: Any, _grace: float, cleanup: float) -> None:
+        def soon(_cls: object, _grace: float, cleanup: float) -> None:
             shut_down(GRACE, cleanup)
 
         soon.soon = True  # type: ignore[attr-defined]
@@ -271,7 +272,7 @@ def provision(
     """
     if not folder.exists():
         private_folder(folder)
-    people: list[dict[str, Any]] = [
+    people: list[PlainValues] = [
         {"name": host, "type": "server", "org": SERVER_ORG, "fed_learn_port": port},
         *({"name": s, "type": "client", "org": _org(s)} for s in federation.sites),
         {"name": ADMIN, "type": "admin", "org": SERVER_ORG, "role": "lead"},

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import cache
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from nvflare.fuel.flare_api.api_spec import (
     AuthorizationError,
@@ -30,6 +30,7 @@ from compositefl.core.files import privately
 from compositefl.deployment.flare import ADMIN, FORWARD, PROGRESS, STATE
 from compositefl.deployment.flare_nodes import Say
 
+T = TypeVar("T")
 PATIENCE = 10.0  # seconds for a connection
 NOT_YET = (JobNotRunning, JobNotFound, NoReply, InternalError)  # a job that does not answer
 LOST = (OSError, RuntimeError)  # after these, and all of FLARE's own, a new session may help
@@ -129,8 +130,8 @@ class Admin:
         self.say(f"$ {shlex.join(['nvflare', *words, '--startup-kit', str(self.kit)])}")
 
     def _ask(
-        self, question: Callable[[Session], Any], passing: tuple[type[Exception], ...] = ()
-    ) -> Any:
+        self, question: Callable[[Session], T], passing: tuple[type[Exception], ...] = ()
+    ) -> T:
         """The answer to a question; what FLARE raises becomes an error of Python or of ours.
 
         passing: errors that the caller wants to see as they are.

@@ -6,11 +6,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from cryptography import x509
 
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.types import PlainValues
 
 KINDS = {"fed_server.json": "server", "fed_client.json": "site", "fed_admin.json": "administrator"}
 AUTHORITY = ("root_cert", "root_pri_key")  # entries of FLARE's cert.json that are no participant
@@ -70,7 +70,7 @@ def _certificate(path: Path) -> x509.Certificate:
         raise CompositeFLError(f"{path} is not a certificate: {error}") from None
 
 
-def _endpoint(config: dict[str, Any]) -> str:
+def _endpoint(config: PlainValues) -> str:
     """host:port of the server in one of FLARE's start files."""
     if "admin" in config:
         return f"{config['admin']['host']}:{config['admin']['port']}"

@@ -9,18 +9,19 @@ import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
 from compositefl.core.errors import CompositeFLError, ConvergenceWarning
 from compositefl.core.files import private_folder, read_sealed, write_sealed
+from compositefl.core.types import PlainValues
 from compositefl.deployment.calls import LARGEST, SiteCalls
 from compositefl.deployment.glm_site import LARGEST_LOSS, pack_request
 from compositefl.deployment.messages import call_digest, decode, encode
 from compositefl.deployment.run_server import RunServer
 from compositefl.glm.requests import answer_shapes
-from compositefl.glm.site import Sums
+from compositefl.glm.site import Request, Sums
 from compositefl.glm.sites import add_up, count_bytes
 from compositefl.glm.stand_in import StandIn
 from compositefl.linear_model.base import GeneralizedLinearModel
@@ -45,7 +46,7 @@ class GLMResult:
     model: GeneralizedLinearModel | None
     stopped: str
     rounds: int
-    config: dict[str, Any]
+    config: PlainValues
 
     def save(self, folder: Path) -> None:
         """model.json, coefficients.csv and config.json; of a path also path.csv and plot.png."""
@@ -58,10 +59,19 @@ class GLMResult:
         (folder / "config.json").write_text(json.dumps(about, indent=2) + "\n")
 
 
+class Shapes(TypedDict):
+    """What the shapes of the sites' sums follow from, as `answer_shapes` takes it."""
+
+    features: int
+    targets: int
+    outputs: int
+    scale: bool
+
+
 class NetworkSites:
     """Sites on a network, as `compositefl.glm.sites.Sites`."""
 
-    def __init__(self, calls: SiteCalls, journal: Path, shapes: dict[str, Any], names: list[str]):
+    def __init__(self, calls: SiteCalls, journal: Path, shapes: Shapes, names: list[str]):
         self.calls, self.journal, self.shapes = calls, private_folder(journal), shapes
         self.names = names  # in the order of the federation: sums do not depend on who is first
         self.rounds = self.bytes_up = self.bytes_down = 0
@@ -91,7 +101,7 @@ class NetworkSites:
         return total
 
     def _stand_ins(
-        self, t: int, method: str, request: dict[str, Any], found: dict[str, Sums]
+        self, t: int, method: str, request: Request, found: dict[str, Sums]
     ) -> list[Sums]:
         """For the sites that have not answered; what the others said is kept for later."""
         if method == "evaluate":
@@ -111,7 +121,7 @@ class NetworkSites:
         self.away = away
 
     def _from_sites(
-        self, t: int, method: str, request: dict[str, Any], arrays: dict[str, Array]
+        self, t: int, method: str, request: Request, arrays: dict[str, Array]
     ) -> dict[str, Sums]:
         """The answers by site; those that have not answered are asked again.
 
@@ -140,7 +150,7 @@ class NetworkSites:
             raise SitesLeft(",".join(found))
         raise TooFewSites(f"no answer from {', '.join(absent)}; the run can be resumed")
 
-    def _can_stand_in(self, absent: list[str], method: str, request: dict[str, Any]) -> bool:
+    def _can_stand_in(self, absent: list[str], method: str, request: Request) -> bool:
         glm = self.calls.federation.glm
         asked = glm is not None and glm.missing == "last" and method == "evaluate"
         return asked and all(self.last[name].answer(request) is not None for name in absent)
@@ -205,12 +215,12 @@ class GLMCoordinator(RunServer):
         assert glm is not None and data is not None
         classes = len(data.labels) or 2
         family = glm.estimator(0)._family(classes)
-        shapes = {
-            "features": len(data.features),
-            "targets": classes if family.response == "class" else 1,
-            "outputs": family.outputs(classes),
-            "scale": bool(family.has_scale),
-        }
+        shapes = Shapes(
+            features=len(data.features),
+            targets=classes if family.response == "class" else 1,
+            outputs=family.outputs(classes),
+            scale=bool(family.has_scale),
+        )
         journal = self.folder / ("journal" if len(names) == len(self.federation.sites) else "anew")
         return NetworkSites(self.calls, journal, shapes, names)
 

@@ -5,11 +5,11 @@ drawn from the seed and the site's name. What it may give is in its ledger.
 """
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from compositefl.core.errors import CompositeFLError
+from compositefl.deployment.columns import Columns
 from compositefl.deployment.entries import DataTable
 from compositefl.deployment.federation import Federation
 from compositefl.deployment.messages import Message, pack
@@ -18,6 +18,7 @@ from compositefl.deployment.site import Site
 from compositefl.deployment.transport import PrivateError
 from compositefl.glm.families import Family
 from compositefl.glm.requests import METHODS, check_request
+from compositefl.glm.site import Request
 from compositefl.glm.site import Site as Table
 
 LARGEST_LOSS = 1e300  # what an infinite loss is sent as: no step to such a point is taken
@@ -67,7 +68,7 @@ class GLMSession(SiteSession):
         return self.reply(t, self.call("sums", t, message), {}, arrays)
 
 
-def pack_request(method: str, request: dict[str, Any]) -> dict[str, np.ndarray]:
+def pack_request(method: str, request: Request) -> dict[str, np.ndarray]:
     """A request as arrays alone, so that the digest of a call covers all of it."""
     arrays = {f"ask/{name}": np.asarray(item) for name, item in request.items() if name != "score"}
     arrays["method"] = np.array(METHODS.index(method))
@@ -76,12 +77,12 @@ def pack_request(method: str, request: dict[str, Any]) -> dict[str, np.ndarray]:
     return arrays
 
 
-def unpack_request(arrays: dict[str, np.ndarray]) -> tuple[str, dict[str, Any]]:
+def unpack_request(arrays: dict[str, np.ndarray]) -> tuple[str, Request]:
     """What `pack_request` packed."""
     number = arrays.get("method", np.array(-1))
     if number.shape != () or not 0 <= int(number) < len(METHODS):
         raise CompositeFLError("the request names no method")
-    request: dict[str, Any] = {
+    request: Request = {
         name.removeprefix("ask/"): array.item() if array.shape == () else array
         for name, array in arrays.items()
         if name.startswith("ask/")
@@ -99,7 +100,7 @@ def _finite(name: str, array: np.ndarray) -> np.ndarray:
     return np.nan_to_num(array, nan=LARGEST_LOSS if name == "loss" else 0.0, posinf=LARGEST_LOSS)
 
 
-def _response(frame: Any, data: DataTable, event: str | None) -> np.ndarray:
+def _response(frame: Columns, data: DataTable, event: str | None) -> np.ndarray:
     if event is None:
         return frame.y
     happened = frame.more[event]

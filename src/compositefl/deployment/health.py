@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from compositefl.deployment.progress import Progress
+from compositefl.deployment.progress import Event, Progress
 
 FILE = "metrics.prom"
 OFTEN = ("round", "joined", "failure")  # events after which it is written once a second at most
@@ -67,12 +66,12 @@ def metrics(run: str, progress: Progress) -> str:
     return "\n".join(lines) + "\n"
 
 
-def report_health(path: Path, run: str, progress: Progress) -> Callable[[dict[str, Any]], None]:
+def report_health(path: Path, run: str, progress: Progress) -> Callable[[Event], None]:
     """A report that keeps the file at `path` up to date; `progress` holds what came before."""
 
     written = 0.0
 
-    def report(event: dict[str, Any]) -> None:
+    def report(event: Event) -> None:
         nonlocal written
         progress.take(event)
         if event["event"] in OFTEN and time.monotonic() - written < 1.0:

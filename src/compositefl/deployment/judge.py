@@ -1,13 +1,13 @@
 """Stationarity and accuracy of a model, computed in the network as the simulation computes it."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from compositefl.core.trees import weighted_mean
-from compositefl.core.types import ServerState
+from compositefl.core.types import Array, ServerState
 from compositefl.core.vector import Vector
 from compositefl.deployment import compute
 from compositefl.deployment.calls import Reply, SiteCalls
@@ -61,7 +61,7 @@ class Judge:
             )
         if not whole:
             measured["normal_map_sq"] = float("nan")
-        tests = sum(answer.number("tests") for answer in got.values())
+        tests = sum(answer.number("tests", int) for answer in got.values())
         if tests:
             right = sum(answer.number("right", float) for answer in got.values())
             measured["accuracy"] = right / tests
@@ -76,7 +76,7 @@ class Judge:
             t, sites, "evaluate", arrays, "gradient", like, not_finite, accuracy=accuracy
         )
 
-    def _mean(self, got: dict[str, Reply]) -> tuple[Any, Vector]:
+    def _mean(self, got: dict[str, Reply]) -> tuple[Array, Vector]:
         """Loss and gradient of f from those of the sites."""
         weights = np.array(self.weights(list(got)))
         losses = np.array([answer.number("loss", float) for answer in got.values()])

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from compositefl.algorithms.base import automatic
 from compositefl.core.errors import CompositeFLError, require_integer, require_positive
@@ -26,6 +26,15 @@ IN_WORDS = {
     "evaluations": "evaluations",
     "curvatures": "curvatures",
 }
+
+
+class Account(TypedDict):
+    """What a site has given of one federation."""
+
+    federation: str  # its sha256
+    name: str
+    noise: float | None  # on every upload
+    runs: dict[str, dict[str, int]]  # by run: how many answers of each kind
 
 
 @dataclass(frozen=True)
@@ -90,7 +99,7 @@ class Ledger:
             mine[kind] = number
             write_sealed(self.path, json.dumps(account).encode())
 
-    def _check_runs(self, account: dict[str, Any]) -> None:
+    def _check_runs(self, account: Account) -> None:
         others = [name for name in account["runs"] if name != self.run]
         if len(others) >= self.runs:
             raise CompositeFLError(
@@ -99,7 +108,7 @@ class Ledger:
                 "site.toml"
             )
 
-    def _check_uploads(self, account: dict[str, Any]) -> None:
+    def _check_uploads(self, account: Account) -> None:
         given = sum(run["uploads"] for run in account["runs"].values())
         if self.own.uploads is not None and given >= self.own.uploads:
             raise CompositeFLError(
@@ -111,8 +120,11 @@ class Ledger:
         if privacy.epsilon is not None:
             self._check_epsilon([(privacy.noise, given + 1)], privacy.epsilon)
         if self.own.epsilon is not None:
-            others = [a for a in accounts(self.folder.parent) if a["noise"] is not None]
-            spent = [(a["noise"], sum(r["uploads"] for r in a["runs"].values())) for a in others]
+            spent = [
+                (other["noise"], sum(run["uploads"] for run in other["runs"].values()))
+                for other in accounts(self.folder.parent)
+                if other["noise"] is not None
+            ]
             self._check_epsilon([*spent, (privacy.noise, 1)], self.own.epsilon)
 
     def _check_epsilon(self, events: list[tuple[float, int]], most: float) -> None:
@@ -123,7 +135,7 @@ class Ledger:
                 f"one more upload would cost this site epsilon {cost:.4g}, it gives {most:g}"
             )
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self) -> Account:
         if self.path.exists():
             return json.loads(read_sealed(self.path, REMEDY))
         federation = self.federation
@@ -136,7 +148,7 @@ class Ledger:
         }
 
 
-def accounts(folder: Path) -> list[dict[str, Any]]:
+def accounts(folder: Path) -> list[Account]:
     """What a site has given: for each federation its name, its noise and its runs."""
     files = sorted(path for path in (folder / FOLDER).glob("*") if len(path.name) == 64)
     return [json.loads(read_sealed(path, REMEDY)) for path in files]

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -17,7 +17,7 @@ from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
 from compositefl.core.errors import CompositeFLError
-from compositefl.core.types import PyTree
+from compositefl.core.types import PlainValues, PyTree
 
 SLACK = 2**16  # bytes that a message may have besides its arrays
 DEEPEST = 5  # levels of plain values
@@ -32,21 +32,24 @@ TYPES = {
 }
 
 
+T = TypeVar("T")
+
+
 class Message(NamedTuple):
     """Plain values and named arrays."""
 
-    values: dict[str, Any]
+    values: PlainValues
     arrays: dict[str, np.ndarray]
 
 
-def encode(values: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> bytes:
+def encode(values: PlainValues, arrays: Mapping[str, np.ndarray] | None = None) -> bytes:
     """A message as bytes."""
     contiguous = {name: np.ascontiguousarray(a) for name, a in (arrays or {}).items()}
     shaped = {name: a.reshape(np.shape((arrays or {})[name])) for name, a in contiguous.items()}
     return save(shaped, {"values": json.dumps(dict(values))})
 
 
-def decode(data: Any, limit: int) -> Message:
+def decode(data: object, limit: int) -> Message:
     """The message in `data`, refused if it is longer than `limit` bytes or not one of ours."""
     if not isinstance(data, bytes):
         raise CompositeFLError(f"a message must be bytes, not {type(data).__name__}")
@@ -68,14 +71,14 @@ def decode(data: Any, limit: int) -> Message:
     return Message(values, arrays)
 
 
-def _shallow(found: Any, levels: int) -> bool:
+def _shallow(found: object, levels: int) -> bool:
     if not isinstance(found, (dict, list)):
         return True
     inner = found.values() if isinstance(found, dict) else found
     return levels > 0 and all(_shallow(item, levels - 1) for item in inner)
 
 
-def value(message: Message, name: str, kind: type) -> Any:
+def value(message: Message, name: str, kind: type[T]) -> T:
     """A plain value of the message; refused if it is missing or of another type."""
     found = message.values.get(name)
     if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
@@ -92,11 +95,11 @@ def pack(prefix: str, tree: PyTree) -> dict[str, np.ndarray]:
 def unpack(
     prefix: str,
     arrays: Mapping[str, np.ndarray],
-    like: Any,
+    like: PyTree,
     *,
     finite: bool = False,
     largest: float = math.inf,
-) -> Any:
+) -> PyTree:
     """The pytree that `pack` named; anything else than the structure of `like` is refused.
 
     With `finite`, NaN and infinity are refused too, and numbers beyond `largest`.
@@ -130,7 +133,7 @@ def call_digest(
     method: str,
     t: int,
     arrays: Mapping[str, np.ndarray],
-    numbers: Any = None,
+    numbers: object = None,
 ) -> str:
     """Identifies a call by all that the answer depends on.
 
@@ -140,12 +143,12 @@ def call_digest(
     return _digest([federation, run, method, t, *more], arrays)
 
 
-def answer_digest(call: str, values: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+def answer_digest(call: str, values: PlainValues, arrays: Mapping[str, np.ndarray]) -> str:
     """Binds an answer to the call with this digest, and so to its run, round and message."""
     return _digest([call, {k: v for k, v in values.items() if k != "digest"}], arrays)
 
 
-def _digest(values: Any, arrays: Mapping[str, np.ndarray]) -> str:
+def _digest(values: list[object], arrays: Mapping[str, np.ndarray]) -> str:
     digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
     for name in sorted(arrays):
         array = arrays[name]
@@ -154,5 +157,5 @@ def _digest(values: Any, arrays: Mapping[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def _name(prefix: str, path: Any) -> str:
+def _name(prefix: str, path: jax.tree_util.KeyPath) -> str:
     return f"{prefix}/{jax.tree_util.keystr(path, simple=True, separator='/')}"

@@ -12,11 +12,11 @@ path = [0.1, 0.03, 0.01]         # values of weight, a run each: run NAME-w0, NA
 """
 
 import re
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
 
 from compositefl.core.errors import CompositeFLError, require_nonnegative, unknown_name, wrong_value
 from compositefl.core.resolve import is_reference
+from compositefl.core.types import PlainValues
 from compositefl.deployment.entries import fill
 from compositefl.deployment.trust import LIBRARY, own_class
 from compositefl.regularizers import REGULARIZERS, ByName, Regularizer, by_name, parse
@@ -24,7 +24,7 @@ from compositefl.regularizers import REGULARIZERS, ByName, Regularizer, by_name,
 OF_PATH = re.compile(r".+-w(\d+)")
 
 
-def read_parts(given: Any) -> tuple[dict[str, Any], ...]:
+def read_parts(given: object) -> tuple[PlainValues, ...]:
     """The tables [[regularizers]]; nothing is looked up yet."""
     if not isinstance(given, list) or not all(isinstance(part, dict) for part in given):
         raise CompositeFLError("[[regularizers]] must be a list of tables")
@@ -34,7 +34,7 @@ def read_parts(given: Any) -> tuple[dict[str, Any], ...]:
     return tuple(given)
 
 
-def read_path(given: Any) -> tuple[float, ...]:
+def read_path(given: object) -> tuple[float, ...]:
     """The weights of a path."""
     if not isinstance(given, list) or not given:
         raise wrong_value("path", given, "a list of weights", shown=repr(given))
@@ -61,7 +61,7 @@ def weight_of(run: str, path: tuple[float, ...]) -> float | None:
 
 def make(
     regularizer: str,
-    parts: tuple[Mapping[str, Any], ...],
+    parts: tuple[PlainValues, ...],
     unpenalized: tuple[str, ...],
     weight: float | None,
     modules: Collection[str],
@@ -84,7 +84,7 @@ def make(
     return by_name.unpenalized(phi, unpenalized)
 
 
-def _part(part: Mapping[str, Any], modules: Collection[str]) -> Regularizer:
+def _part(part: PlainValues, modules: Collection[str]) -> Regularizer:
     name = part["name"]
     if is_reference(name):
         cls = own_class(name, Regularizer, modules)

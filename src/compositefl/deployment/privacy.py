@@ -8,12 +8,12 @@ too. The privacy loss adds up over the uploads that a site has made.
 
 import secrets
 from collections.abc import Iterable
-from typing import Any
 
 import jax
 import numpy as np
 
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.types import Upload
 from compositefl.deployment.entries import Privacy
 
 
@@ -24,7 +24,7 @@ class Gaussian:
         self.privacy = privacy
         self.random = np.random.default_rng(secrets.randbits(128))
 
-    def __call__(self, upload: Any) -> Any:
+    def __call__(self, upload: Upload) -> Upload:
         """A noisy upload of norm at most `clip` before the noise."""
         clip, noise = self.privacy.clip, self.privacy.noise
         leaves = jax.tree.leaves(upload)

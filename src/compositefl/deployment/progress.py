@@ -4,9 +4,15 @@ import json
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeAlias
+
+from compositefl.core.types import PlainValues
 
 RECENT = 20  # rounds that the seconds of a round are the mean of
+
+
+# What happened, a line of progress.jsonl: "event" is its kind, and each kind has values of its own.
+Event: TypeAlias = PlainValues
 
 
 @dataclass
@@ -31,8 +37,8 @@ class Progress:
     stopped: str | None = None  # None while a job is at work
     refusal: str = ""  # why the server does not run the federation
     jobs: int = 0
-    last: dict[str, Any] | None = None  # the last evaluation
-    first: dict[str, Any] | None = None
+    last: Event | None = None  # the last evaluation
+    first: Event | None = None
     time: float = 0.0  # of the newest event
     _times: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT + 1))
 
@@ -41,7 +47,7 @@ class Progress:
         """Nothing has happened yet."""
         return cls({site: SiteProgress() for site in sites})
 
-    def read(self, text: str) -> list[dict[str, Any]]:
+    def read(self, text: str) -> list[Event]:
         """Take whole lines of progress.jsonl; returns their events."""
         events = []
         for line in text.splitlines():
@@ -53,7 +59,7 @@ class Progress:
                 continue
         return events
 
-    def take(self, event: dict[str, Any]) -> None:
+    def take(self, event: Event) -> None:
         """One event."""
         kind, now = event["event"], event.get("time", 0.0)
         self.time = max(self.time, now)
@@ -83,7 +89,7 @@ class Progress:
         site = self.sites.setdefault(name, SiteProgress())
         site.state, site.failure, site.seen = "in", "", now
 
-    def _failed(self, event: dict[str, Any]) -> None:
+    def _failed(self, event: Event) -> None:
         site = self.sites.setdefault(event["site"], SiteProgress())
         site.failure, site.failures = event["reason"], site.failures + 1
         if event.get("lost"):

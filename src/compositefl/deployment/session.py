@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.types import PlainValues
 from compositefl.deployment.federation import Federation
 from compositefl.deployment.ledger import Ledger
 from compositefl.deployment.messages import (
@@ -66,7 +68,7 @@ class SiteSession:
         numbers = message.values.get("numbers")
         return call_digest(self.hash, self.run, method, t, message.arrays, numbers)
 
-    def reply(self, t: int, call: str, about: dict[str, Any], arrays: dict[str, Any]) -> bytes:
+    def reply(self, t: int, call: str, about: PlainValues, arrays: dict[str, np.ndarray]) -> bytes:
         """An answer, bound to the call with this digest."""
         who = {"federation": self.hash, "run": self.run, "site": self.name, "round": t} | about
         return encode(who | {"digest": answer_digest(call, who, arrays)}, arrays)

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.resolve import resolve
+from compositefl.core.types import Batch, PlainValues
 from compositefl.data import Dataset, Samples
 from compositefl.data.tables import read_table
 from compositefl.deployment.columns import Columns, by_name, labels, with_others
@@ -17,6 +18,9 @@ from compositefl.deployment.federation import Federation
 from compositefl.deployment.ledger import SiteLimits
 from compositefl.deployment.transport import PrivateError
 from compositefl.deployment.trust import Trust, check_name, read_toml
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ENTRIES = ("name", "accept", "modules", "limits", "columns", "train", "test", "function")
 PARTS = ("train", "test")
@@ -39,15 +43,15 @@ class Site:
     modules: tuple[str, ...] = ()
     limits: SiteLimits = field(default=NO_MORE)
     columns: dict[str, str] = field(default_factory=dict)
-    train: dict[str, Any] | None = None
-    test: dict[str, Any] | None = None
+    train: PlainValues | None = None
+    test: PlainValues | None = None
     function: str | None = None
 
     @classmethod
     def read(cls, path: str | Path) -> "Site":
         """The site that a file describes."""
         path = Path(path)
-        table: dict[str, Any] = {"accept": []} | read_toml(path, ENTRIES)
+        table: PlainValues = {"accept": []} | read_toml(path, ENTRIES)
         try:
             for name in ("accept", "modules"):
                 if name in table:
@@ -72,7 +76,9 @@ class Site:
         """The federation in `text`, if this site has been told to accept it."""
         return Trust(self.accept, self.modules).admit(text, self.name, "site.toml")
 
-    def load(self, data: DataTable | None = None, classes: int | None = None) -> tuple[Any, Any]:
+    def load(
+        self, data: DataTable | None = None, classes: int | None = None
+    ) -> tuple[Batch, Batch | None]:
         """(train, test) batches; test is None where there is none.
 
         data: the columns that the federation names. classes: of the model's labels.
@@ -110,7 +116,7 @@ class Site:
         except CompositeFLError as error:  # its text may quote names and values
             raise PrivateError(str(error), "its data cannot be read") from error
 
-    def _call(self, name: str) -> tuple[Any, Any]:
+    def _call(self, name: str) -> tuple[object, object]:
         made = resolve(name)()
         if isinstance(made, Dataset):
             return made.train, made.test
@@ -118,7 +124,7 @@ class Site:
             raise CompositeFLError(f"{name} must return (train, test) or a Dataset")
         return made
 
-    def _checked(self, part: Any, data: DataTable | None, classes: int | None) -> Any:
+    def _checked(self, part: object, data: DataTable | None, classes: int | None) -> Batch | None:
         """What a function returned: a table by name where the federation names columns."""
         import pandas as pd
 
@@ -137,7 +143,7 @@ class Site:
         return part
 
     def _read(
-        self, name: str, table: dict[str, Any] | None, data: DataTable | None, classes: int | None
+        self, name: str, table: PlainValues | None, data: DataTable | None, classes: int | None
     ) -> Samples | None:
         """The samples of [train] or [test]."""
         if table is None:
@@ -168,14 +174,14 @@ class Site:
         return Samples(x.astype(np.float64), labels(y, None, classes, where))
 
 
-def _array(path: Path, name: Any, where: str) -> np.ndarray:
+def _array(path: Path, name: object, where: str) -> np.ndarray:
     with np.load(path, allow_pickle=False) as file:
         if name not in file.files:
             raise CompositeFLError(f"{where} has no array {name!r}")
         return file[name]
 
 
-def _npz_frame(path: Path, table: dict[str, Any], where: str, target: str) -> Any:
+def _npz_frame(path: Path, table: PlainValues, where: str, target: str) -> "pd.DataFrame":
     """The matrix `x` of an NPZ file with the column names in its array `names`, and its `y`."""
     import pandas as pd
 

@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -28,10 +28,14 @@ from compositefl.core.files import (
     sync_folder,
     write_sealed,
 )
+from compositefl.core.types import ClientState, PlainValues, Upload
 from compositefl.deployment.messages import Message, decode, encode, pack, unpack, value
 
 BEFORE_FIRST = -1  # the "round" of the initial state
 REMEDY = "restore it from a backup of the same round, or start a new run"
+
+
+Mark: TypeAlias = tuple[int, int, int]  # what changes when a file is replaced
 
 
 class Entry(NamedTuple):
@@ -41,11 +45,11 @@ class Entry(NamedTuple):
     digest: str  # of the call that led to it
     steps: int
     uploads: int  # uploads computed so far, this one included
-    upload: Any
-    state: Any
+    upload: Upload
+    state: ClientState
 
 
-def write_state(path: Path, values: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+def write_state(path: Path, values: PlainValues, arrays: Mapping[str, np.ndarray]) -> None:
     """Write plain values and arrays with their sha256; on an error the old file stands."""
     write_sealed(path, encode(values, arrays))
 
@@ -62,13 +66,13 @@ class Store:
     initial: the private state before the first round. upload: a pytree like an upload.
     """
 
-    def __init__(self, folder: Path, initial: Any, upload: Any):
+    def __init__(self, folder: Path, initial: ClientState, upload: Upload):
         self.folder = folder
         self.initial = initial
         self.like = (upload, initial)
         self.stateless = not jax.tree.leaves(initial)
         self.newest = BEFORE_FIRST  # round of the newest call
-        self._cache: dict[Path, tuple[Any, Entry | None]] = {}
+        self._cache: dict[Path, tuple[Mark | None, Entry]] = {}
 
     @property
     def committed(self) -> Entry:
@@ -184,8 +188,8 @@ class Store:
         return self._cache[path][1]
 
 
-def _mark(path: Path) -> tuple[int, int, int] | None:
-    """What changes when a file is replaced; None if there is no file."""
+def _mark(path: Path) -> Mark | None:
+    """The mark of a file; None if there is no file."""
     try:
         about = path.stat()
     except FileNotFoundError:

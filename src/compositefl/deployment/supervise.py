@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.files import private_folder, privately
 from compositefl.deployment.coordinator import FINAL
 from compositefl.deployment.federation import Federation
-from compositefl.deployment.progress import Progress
+from compositefl.deployment.progress import Event, Progress
 from compositefl.deployment.trust import check_name
 
 FRUITLESS = 3  # jobs in a row that ended by themselves without a new round: a run is given up
@@ -24,7 +24,7 @@ AWAY = 86400.0  # seconds that the server may be unreachable
 RESTARTED = "the server was restarted"
 IDLE = 15.0  # seconds that a server has nothing to do before a job counts as forgotten
 Say = Callable[[str], None]
-Show = Callable[[Progress, list[dict[str, Any]]], None]
+Show = Callable[[Progress, list[Event]], None]
 WriteJob = Callable[[Federation, str, Path], Path]
 
 

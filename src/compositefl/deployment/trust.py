@@ -9,23 +9,25 @@ import hashlib
 import re
 import tomllib
 import typing
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from compositefl.core.errors import CompositeFLError, unknown_name
 from compositefl.core.resolve import resolve
+from compositefl.core.types import PlainValues
 from compositefl.deployment.entries import words
 
 if TYPE_CHECKING:
     from compositefl.deployment.federation import Federation
 
+T = TypeVar("T")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 LIBRARY = ("compositefl.algorithms", "compositefl.models", "compositefl.regularizers")
 
 
-def check_name(what: str, given: Any) -> str:
+def check_name(what: str, given: object) -> str:
     """`given`, if it can be the name of a folder inside another."""
     if not isinstance(given, str) or not NAME.fullmatch(given):
         raise CompositeFLError(f"{what}={given!r} must be a name of letters, digits, '-', '_', '.'")
@@ -43,7 +45,7 @@ class Trust:
         if not all(isinstance(h, str) and len(h) == 64 for h in self.accept):
             raise CompositeFLError("accept must be a list of sha256 hashes of 64 digits")
 
-    def admit(self, text: Any, who: str, file: str) -> "Federation":
+    def admit(self, text: object, who: str, file: str) -> "Federation":
         """The federation that `text` declares, if `who` was told in `file` to accept it."""
         from compositefl.deployment.federation import Federation
 
@@ -69,7 +71,7 @@ def server_trust(path: Path) -> Trust:
         raise CompositeFLError(f"{path}: {error}") from error
 
 
-def read_toml(path: Path, entries: Collection[str]) -> dict[str, Any]:
+def read_toml(path: Path, entries: Collection[str]) -> PlainValues:
     """The content of a node's own file; other than the known entries are refused."""
     try:
         table = tomllib.loads(path.read_text())
@@ -81,12 +83,12 @@ def read_toml(path: Path, entries: Collection[str]) -> dict[str, Any]:
     return table
 
 
-def own_class(reference: str, kind: type, modules: Collection[str]) -> Any:
+def own_class(reference: str, kind: type[T], modules: Collection[str]) -> type[T]:
     """The class of `kind` that "module:name" names, of the library or of accepted modules."""
     return _defined_there(reference, resolve(reference, kind, modules=_all(modules)), modules)
 
 
-def own_factory(reference: str, kind: type, modules: Collection[str]) -> Any:
+def own_factory(reference: str, kind: type[T], modules: Collection[str]) -> Callable[..., T]:
     """The class of `kind`, or the function that says it returns one: `def f(...) -> Kind`.
 
     That a function can be called is not enough: a module also holds what it has imported, and
@@ -117,7 +119,7 @@ def _all(modules: Collection[str]) -> list[str]:
     return [*LIBRARY, *modules]
 
 
-def _defined_there(reference: str, found: Any, modules: Collection[str]) -> Any:
+def _defined_there(reference: str, found: T, modules: Collection[str]) -> T:
     home = str(getattr(found, "__module__", ""))
     if not accepts(home, modules):
         raise CompositeFLError(f"'{reference}' comes from {home}, which is not accepted here")

@@ -2,11 +2,10 @@
 
 import threading
 from pathlib import Path
-from typing import Any
 
 from compositefl.core.errors import CompositeFLError, wrong_value
 from compositefl.core.trees import tree_bytes
-from compositefl.core.types import PyTree
+from compositefl.core.types import Batch, Broadcast, Params, PlainValues
 from compositefl.core.vector import Vector
 from compositefl.deployment.compute import Plan, SiteEngine, make_site_engine
 from compositefl.deployment.entries import MEBIBYTE
@@ -97,7 +96,7 @@ class Session(SiteSession):
         arrays = tree_bytes(shapes.message) + tree_bytes(shapes.params)
         self.limit = min(federation.network.limit, arrays + SLACK)
 
-    def _engine(self, number: int, train: Any, test: Any) -> SiteEngine:
+    def _engine(self, number: int, train: Batch, test: Batch | None) -> SiteEngine:
         try:
             return make_site_engine(self.plan, number, train, test)
         except CompositeFLError as error:  # its text may speak of the data
@@ -158,14 +157,16 @@ class Session(SiteSession):
         with self.ledger.locked():
             number = self.ledger.check("evaluations")
             loss, gradient = self.engine.loss_and_gradient(x)
-            about: dict[str, Any] = {"loss": loss, "tests": 0, "right": 0.0}
+            about: PlainValues = {"loss": loss, "tests": 0, "right": 0.0}
             if message.values.get("accuracy"):
                 about |= {"tests": self.engine.test_size, "right": self.engine.right_answers(x)}
             self.ledger.record("evaluations", number)
         call = self.call("evaluate", t, message)
         return self.reply(t, call, about, pack("gradient", self._vector(gradient)))
 
-    def _work(self, t: int, digest: str, content: Any, mean: Any, number: int) -> Entry:
+    def _work(
+        self, t: int, digest: str, content: Broadcast, mean: Vector | None, number: int
+    ) -> Entry:
         committed = self.store.committed
         upload, state, steps = self.engine.round(t, content, committed.state, mean)
         if self.noise is not None:
@@ -189,5 +190,5 @@ class Session(SiteSession):
             raise wrong_value("accepted", accepted, f"a round of {self.name}", shown=repr(accepted))
         return accepted
 
-    def _vector(self, tree: PyTree = None) -> Any:
+    def _vector(self, tree: Params = None) -> Vector:
         return Vector(self.plan.shapes.params if tree is None else tree)

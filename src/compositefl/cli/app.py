@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ from compositefl.cli import fit_options
 from compositefl.cli.deploy import register
 from compositefl.cli.fit_options import Overwrite
 from compositefl.cli.help import HelpByPanel, QuickGroup
-from compositefl.cli.settings import Settings, seed_number, whole, with_settings
+from compositefl.cli.settings import Command, Settings, seed_number, whole, with_settings
 from compositefl.cli.wording import as_options, say
 from compositefl.core.errors import CompositeFLError, ProcessLost, unknown_name
 
@@ -70,7 +70,7 @@ def split_names(algorithms: str) -> list[str]:
     return names
 
 
-def guarded(command: Callable[..., int]) -> Callable[..., int]:
+def guarded(command: Command) -> Command:
     """Turn what may go wrong into one line on stderr and an exit code."""
 
     @functools.wraps(command)
@@ -116,7 +116,7 @@ def _options(
 @guarded
 @with_settings
 def run(
-    settings: Any,
+    settings: Settings,
     algorithm: Annotated[
         str | None,
         typer.Option(
@@ -145,7 +145,7 @@ def run(
 @guarded
 @with_settings
 def compare(
-    settings: Any,
+    settings: Settings,
     algorithms: Annotated[
         str, typer.Option(help="Names with commas between.", metavar="NAME,NAME,...")
     ],
@@ -168,7 +168,7 @@ def compare(
 @guarded
 @with_settings
 def tune(
-    settings: Any,
+    settings: Settings,
     algorithms: Annotated[
         str, typer.Option(help="Names with commas between.", metavar="NAME,NAME,...")
     ],

@@ -5,18 +5,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from compositefl.cli import inspection, kits
-from compositefl.cli.settings import seed_number, whole
+from compositefl.cli.settings import Command, seed_number, whole
 from compositefl.core.files import privately
 
+if TYPE_CHECKING:
+    from compositefl.cli.rehearsal import Data
+    from compositefl.deployment.flare_admin import Admin
+    from compositefl.deployment.supervise import RunFolder
 Run = Annotated[str, typer.Option(help="Name of the run.", metavar="NAME")]
 
 
-def register(app: Any, guarded: Callable[..., Any]) -> None:
+def register(app: typer.Typer, guarded: Callable[[Command], Command]) -> None:
     """Add the commands to the command line `app`."""
     deploy = typer.Typer(
         help="Run federations over a network with NVIDIA FLARE.", no_args_is_help=True
@@ -27,7 +31,7 @@ def register(app: Any, guarded: Callable[..., Any]) -> None:
 
 
 @contextmanager
-def _admin(folder: Path, run: str, name: str | None = None) -> Iterator[tuple[Any, Any]]:
+def _admin(folder: Path, run: str, name: str | None = None) -> "Iterator[tuple[Admin, RunFolder]]":
     """(administrator, run) of the federation `name`, or of the one that the run is of."""
     adapter = kits.flare()
     from compositefl.deployment.flare_admin import Admin
@@ -65,7 +69,7 @@ def try_(
     from compositefl.cli import rehearsal_data
     from compositefl.cli.rehearsal import rehearse
 
-    data: Callable[[], Any]
+    data: Callable[[], Data]
     if federation is not None:
         declared = rehearsal_data.own(federation, sites, rounds, module or ())
         if declared.glm is not None:

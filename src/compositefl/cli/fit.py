@@ -21,7 +21,9 @@ from compositefl.core.errors import CompositeFLError, unknown_name
 from compositefl.glm.families import family as made
 from compositefl.glm.path import Progress
 from compositefl.glm.scores import check_score
+from compositefl.linear_model.base import GeneralizedLinearModel
 from compositefl.linear_model.by_family import BY_FAMILY
+from compositefl.linear_model.cross_validation import CrossValidated
 from compositefl.linear_model.penalties import NONCONVEX, RATIOS
 from compositefl.report import page
 
@@ -59,7 +61,7 @@ def run_fit(name: str, settings: FitSettings, out: Path | None, overwrite: bool)
     return DONE if model.converged_ else NOT_CONVERGED
 
 
-def build(settings: FitSettings, family: str) -> Any:
+def build(settings: FitSettings, family: str) -> GeneralizedLinearModel:
     """The estimator that the options ask for; combinations that mean nothing are refused."""
     penalty, alpha = (
         settings.penalty or ("elasticnet" if settings.l1_ratio else "l1"),
@@ -98,18 +100,18 @@ def build(settings: FitSettings, family: str) -> Any:
     return BY_FAMILY[family][0](**shared)
 
 
-def _check(model: Any, settings: FitSettings, family: str) -> None:
+def _check(model: GeneralizedLinearModel, settings: FitSettings, family: str) -> None:
     """What can be known to be wrong before a table is read."""
     if settings.impute not in (None, "mean"):
         raise CompositeFLError(f"--impute {settings.impute} must be mean")
     with _one_line():
         model._check_parameters()
-        if hasattr(model, "scoring"):
+        if isinstance(model, CrossValidated):
             model._numbers()
             check_score(made(family), model.scoring, 3 if family == "multinomial" else 2)
 
 
-def _cross_validated(settings: FitSettings, family: str, penalty: str) -> Any:
+def _cross_validated(settings: FitSettings, family: str, penalty: str) -> CrossValidated:
     cls = BY_FAMILY[family][1]
     if settings.alpha is not None:
         raise CompositeFLError(
@@ -172,7 +174,7 @@ def _ratios(text: str) -> float | list[float]:
     return found[0] if len(found) == 1 else found
 
 
-def _leave_out(model: Any, settings: FitSettings, features: list[str]) -> None:
+def _leave_out(model: GeneralizedLinearModel, settings: FitSettings, features: list[str]) -> None:
     """Penalty factors of 0 for --unpenalized."""
     names = fit_tables.split(settings.unpenalized)
     for name in names:

@@ -3,7 +3,7 @@
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
@@ -15,6 +15,7 @@ from compositefl.cli.fit_options import FitSettings
 from compositefl.cli.fit_tables import ROLES, Tables
 from compositefl.cli.folder import MARK
 from compositefl.cli.tables import TERMINAL, print_table
+from compositefl.linear_model.base import GeneralizedLinearModel
 from compositefl.linear_model.files import PER_DEVIATION, coefficients, said, write_fit
 from compositefl.report import page
 from compositefl.report.overview import data_of_clients, write_report
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 ROWS = 40  # most coefficients on a terminal
 
 
-def show(model: Any) -> None:
+def show(model: GeneralizedLinearModel) -> None:
     """Print the coefficients, at 80 columns."""
     made = model.summary()
     frame = coefficients(model)
@@ -83,13 +84,18 @@ def _table(frame: "pd.DataFrame") -> Table:
     return table
 
 
-def _short(text: Any, room: int) -> str:
+def _short(text: object, room: int) -> str:
     text = str(text)
     return text if len(text) <= room else text[: room - 1] + "…"
 
 
 def write(
-    folder: Path, name: str, settings: FitSettings, family: str, model: Any, data: Tables
+    folder: Path,
+    name: str,
+    settings: FitSettings,
+    family: str,
+    model: GeneralizedLinearModel,
+    data: Tables,
 ) -> None:
     """All files of a fit."""
     roles = {role: getattr(settings, role) for role in ROLES if getattr(settings, role)}

@@ -3,12 +3,13 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from compositefl.cli.help import HelpByPanel
 from compositefl.cli.settings import (
+    Command,
     _number,
     _option,
     _text,
@@ -143,7 +144,7 @@ Overwrite = Annotated[
 
 
 def fit(
-    settings: Any,
+    settings: FitSettings,
     name: Annotated[str, typer.Argument(help="What to call the fit.", metavar="NAME")],
     out: Out = None,
     overwrite: Overwrite = False,
@@ -178,7 +179,7 @@ def predict(
     return run_predict(model, data, out, keep or [], overwrite)
 
 
-def register(app: Any, guarded: Callable[..., Any]) -> None:
+def register(app: typer.Typer, guarded: Callable[[Command], Command]) -> None:
     """Add the commands to the command line `app`."""
     app.command("fit", cls=HelpByPanel)(guarded(with_settings(fit, FitSettings)))
     app.command("predict")(guarded(predict))

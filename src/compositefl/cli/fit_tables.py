@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -210,7 +210,7 @@ def summary(data: Tables, name: str, family: str) -> str:
     sizes = [int(np.sum(data.sites == site)) for site in data.names]
     parts = [f"{len(data.y):,} rows", f"{len(data.features):,} features"]
     if FAMILIES[family].response == "class":
-        classes: Any = np.unique(data.y)
+        classes = np.unique(data.y)
         shown = ", ".join(map(str, classes[:6])) + (", ..." if len(classes) > 6 else "")
         parts.append(f"{len(classes)} classes ({shown})")
     if family == "cox":

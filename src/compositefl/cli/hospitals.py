@@ -3,7 +3,6 @@
 import warnings
 from dataclasses import dataclass
 from textwrap import fill
-from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_breast_cancer
@@ -21,7 +20,7 @@ ALPHA = 0.01
 class Hospitals:
     """What the demo shows."""
 
-    model: Any
+    model: LogisticRegression
     shares: list[float]  # of malignant tumours, by hospital
     rows: int
     difference: float  # largest, of coefficients per standard deviation, to scikit-learn's

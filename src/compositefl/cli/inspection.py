@@ -4,12 +4,17 @@ import shutil
 import socket
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from compositefl.cli.kits import SOON, Kit, Kits, flare
 
+if TYPE_CHECKING:
+    from compositefl.deployment.flare_admin import Admin
+    from compositefl.deployment.flare_kits import Kit as Found
+    from compositefl.deployment.progress import Progress
+    from compositefl.deployment.supervise import RunFolder
 TAIL = 2**16  # bytes at the end of a log in which its last error is looked for
 
 
@@ -57,7 +62,7 @@ def _status(path: Path) -> int:
     return len(wrong)
 
 
-def _ask(kit: Any, lines: list[str], wrong: list[str]) -> None:
+def _ask(kit: "Found", lines: list[str], wrong: list[str]) -> None:
     from compositefl.deployment.flare_admin import Admin
 
     try:
@@ -93,7 +98,7 @@ def _site_file(path: Path, lines: list[str], wrong: list[str]) -> None:
         wrong.append(str(error))
 
 
-def _runs(kit: Any, state: str, name: str) -> list[str]:
+def _runs(kit: "Found", state: str, name: str) -> list[str]:
     """A line for every run that a node has a state of."""
     from compositefl.cli.watching import ago, headline
     from compositefl.deployment.progress import Progress
@@ -166,7 +171,7 @@ def check(
     return 0 if accepted and not found.wrong else 1
 
 
-def so_far(admin: Any, record: Any) -> Any:
+def so_far(admin: "Admin", record: "RunFolder") -> "Progress":
     """What a run that goes on has told of itself."""
     from compositefl.deployment.supervise import Feed
 

@@ -1,12 +1,15 @@
 """`compositefl deploy`: startup kits, from the first certificates to a server that moves."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from compositefl.cli.settings import whole
 
+if TYPE_CHECKING:
+    from compositefl.deployment import Federation
 FederationFile = Annotated[Path, typer.Argument(help="The federation, a TOML file.")]
 Folder = Annotated[
     Path, typer.Option(help="Folder of the federation: kits, jobs and results.", metavar="DIR")
@@ -129,7 +132,7 @@ def revoke(
     return 0
 
 
-def flare() -> Any:
+def flare() -> ModuleType:
     """The adapter, or one line that says what to install."""
     from compositefl.core.errors import CompositeFLError
 
@@ -142,13 +145,13 @@ def flare() -> Any:
     return adapter
 
 
-def _read(federation: Path, module: list[str] | None) -> Any:
+def _read(federation: Path, module: list[str] | None) -> "Federation":
     from compositefl.deployment import Federation
 
     return Federation.read(federation).trusting(module or ()).check()
 
 
-def _hand_out(declared: Any, kits: dict[str, Path], names: list[str]) -> None:
+def _hand_out(declared: "Federation", kits: dict[str, Path], names: list[str]) -> None:
     """Write what the sites read first; say where the kits are and how long they are good."""
     from compositefl.deployment.flare_kits import Kit as Found
 

@@ -148,7 +148,7 @@ def regularizers() -> Table:
     )
 
 
-def first_line(thing: Any) -> str:
+def first_line(thing: object) -> str:
     """The first line of a docstring, without the punctuation that leads to the next."""
     return (thing.__doc__ or "").strip().splitlines()[0].rstrip(",:. ")
 
@@ -177,7 +177,7 @@ def model_table() -> Table:
     return _table("Models", ("model", "what it is", "options"), rows)
 
 
-def _shown(default: Any) -> str:
+def _shown(default: object) -> str:
     return ",".join(map(str, default)) if isinstance(default, tuple) else str(default).lower()
 
 

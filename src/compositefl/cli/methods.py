@@ -6,7 +6,7 @@ import sys
 import types
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from compositefl.algorithms import ALGORITHMS, Algorithm
 from compositefl.algorithms.base import Knobs, wants_theory
@@ -18,9 +18,10 @@ from compositefl.solve._tune import TUNED
 from compositefl.solve.inputs import require_components
 from compositefl.solve.options import residual_gamma
 
+Value: TypeAlias = float | str | bool  # of a hyper-parameter
 PLAIN = (int, float, str, bool)
 # Where to start from: a usual number of local steps, and step sizes that suit scaled features.
-START = {"local_steps": 10, "local_lr": 0.1, "lr": 0.1, "eta": 1.0}
+START: dict[str, Value] = {"local_steps": 10, "local_lr": 0.1, "lr": 0.1, "eta": 1.0}
 TRUTH = {"true": True, "false": False}
 
 
@@ -88,7 +89,7 @@ def _class(name: str) -> type[Algorithm]:
     return ALGORITHMS[name]
 
 
-def given_numbers(settings: Settings) -> dict[str, Any]:
+def given_numbers(settings: Settings) -> dict[str, Value]:
     """The hyper-parameters on the command line; those of --set still as text."""
     given = {name: getattr(settings, name) for name in COMMON}
     given = {name: value for name, value in given.items() if value is not None}
@@ -113,14 +114,14 @@ def with_current_folder() -> None:
         sys.path.append(here)  # last: a file here must not hide an installed package
 
 
-def _build(name: str, cls: type[Algorithm], given: dict[str, Any], tuning: bool) -> Algorithm:
+def _build(name: str, cls: type[Algorithm], given: dict[str, Value], tuning: bool) -> Algorithm:
     known = hyperparameters(cls)
     if tuning:
         given = {n: START[n] for n in required(cls) if n in TUNED and n in START} | given
     missing = [field for field in required(cls) if field not in given]
     if missing:
         raise CompositeFLError(f"{name} needs {_needs(name, missing)}")
-    values = {
+    values: dict[str, Any] = {
         field: convert(_as_given(field, value), value, known[field])
         for field, value in given.items()
         if field in known
@@ -171,7 +172,7 @@ def split_pair(option: str, pair: str) -> tuple[str, str]:
     return name.strip().replace("-", "_"), value.strip()
 
 
-def convert(what: str, value: Any, kinds: tuple[type, ...]) -> Any:
+def convert(what: str, value: Value, kinds: tuple[type, ...]) -> Value:
     """A word of the command line as the first of `kinds` that it can be."""
     if not isinstance(value, str):
         return value
@@ -193,5 +194,5 @@ def common_gamma(settings: Settings, algorithms: Sequence[Algorithm]) -> float:
     return residual_gamma(algorithms) if settings.eval_gamma is None else settings.eval_gamma
 
 
-def _as_given(name: str, value: Any) -> str:
+def _as_given(name: str, value: Value) -> str:
     return f"{option_name(name)} {value}" if name in COMMON else f"--set {name}={value}"

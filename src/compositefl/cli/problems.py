@@ -11,6 +11,7 @@ from compositefl.cli.sources import ANY, Source, load_source
 from compositefl.cli.wording import about
 from compositefl.core.errors import CompositeFLError, unknown_name
 from compositefl.core.trees import named_leaves
+from compositefl.core.types import Params
 from compositefl.problem import Problem
 from compositefl.regularizers import REGULARIZERS, Regularizer, Zero, parse
 from compositefl.regularizers.by_name import unpenalized
@@ -90,7 +91,7 @@ def _parse(text: str) -> Regularizer:
     return parse(text)
 
 
-def check_patterns(settings: Settings, params: Any) -> None:
+def check_patterns(settings: Settings, params: Params) -> None:
     """Refuse an --unpenalized pattern that names no parameter."""
     names = [name for name, _ in named_leaves(params)]
     for pattern in settings.unpenalized or []:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import jax
 import numpy as np
@@ -30,7 +30,11 @@ from compositefl.deployment.dry_run import dry_run
 from compositefl.deployment.flare_admin import Admin
 from compositefl.solve.result import named_arrays
 
+if TYPE_CHECKING:
+    from compositefl.linear_model.base import GeneralizedLinearModel
+
 POLL = 0.3  # seconds between two looks at a run
+Expected: TypeAlias = "cfl.Result | GeneralizedLinearModel | None"  # None under noise
 Data = tuple[Sequence[Part], Sequence[Part | None]]  # training and test sets of the sites
 
 
@@ -102,7 +106,7 @@ def _deployed(
     data: Callable[[], Data],
     modules: Sequence[str],
     beside: ThreadPoolExecutor,
-) -> "tuple[Path, Future[Any]]":
+) -> "tuple[Path, Future[Expected]]":
     """The outcome of the network's run, and that of the simulation."""
     made = beside.submit(data)
     kits = flare.provision(federation, root, "localhost", free_port())
@@ -164,7 +168,9 @@ def _simulated(
     )
 
 
-def _expected(federation: Federation, clients: Any, parts: Any) -> Any:
+def _expected(
+    federation: Federation, clients: Sequence[Part], parts: Sequence[Part | None]
+) -> Expected:
     """What the run comes to in this process; None under noise, which is another every time."""
     if federation.privacy is not None:
         return None
@@ -175,11 +181,11 @@ def _expected(federation: Federation, clients: Any, parts: Any) -> Any:
     return fit_here(federation, list(clients))
 
 
-def _compare(outcome: Path, federation: Federation, simulated: Any) -> float | None:
+def _compare(outcome: Path, federation: Federation, simulated: Expected) -> float | None:
     """Print both results; the largest difference between the parameters, None under noise."""
     if simulated is None:
         return None
-    if federation.glm is not None:
+    if not isinstance(simulated, cfl.Result):
         return _compare_fits(outcome, simulated)
     if federation.every:
         mine, theirs = pd.read_csv(outcome / "history.csv").iloc[-1], simulated.history.iloc[-1]
@@ -194,7 +200,7 @@ def _compare(outcome: Path, federation: Federation, simulated: Any) -> float | N
     return max(float(np.abs(model[name] - reference[name]).max()) for name in reference)
 
 
-def _compare_fits(outcome: Path, here: Any) -> float | None:
+def _compare_fits(outcome: Path, here: "GeneralizedLinearModel") -> float | None:
     """The same for a generalised linear model."""
     from compositefl.cli.rehearsal_tables import apart
     from compositefl.linear_model import load_model

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -40,7 +40,7 @@ name = "{algorithm}"
 [network]
 round_timeout = 120.0
 """
-NUMBERS: dict[str, Any] = {
+NUMBERS: dict[str, float | str] = {
     "local_steps": 10,
     "local_lr": 0.1,
     "server_lr": 1.0,
@@ -99,7 +99,7 @@ def own(path: Path, sites: int | None, rounds: int | None, modules: Sequence[str
     return federation
 
 
-def invented(federation: Federation) -> tuple[list[Samples], list[Samples | None]]:
+def invented(federation: Federation) -> tuple[list[Samples], list[Samples]]:
     """(training sets, test sets) of random numbers with a rule in them, as the model wants them."""
     data, model = federation.data, federation.make_model()
     shape = (len(data.features),) if data else tuple(federation.model.get("input_shape", ()))
@@ -110,7 +110,7 @@ def invented(federation: Federation) -> tuple[list[Samples], list[Samples | None
     rng = np.random.default_rng(federation.seed)
     outputs = model.classes or 1
     rule = rng.normal(size=(int(np.prod(shape)), outputs))
-    made: list[list[Any]] = [[], []]
+    made: tuple[list[Samples], list[Samples]] = ([], [])
     for _ in federation.sites:
         for part, size in zip(made, (max(SAMPLES, federation.batch_size or 0), TESTS), strict=True):
             x = rng.normal(size=(size, *shape))
@@ -123,7 +123,7 @@ def invented(federation: Federation) -> tuple[list[Samples], list[Samples | None
             scores = x.reshape(size, -1) @ rule
             y = scores.argmax(axis=1).astype(np.int32) if model.classes else scores[:, 0]
             part.append(Samples(x, y))
-    return made[0], made[1]
+    return made
 
 
 def write_site(

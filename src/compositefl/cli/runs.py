@@ -34,6 +34,7 @@ from compositefl.cli.tables import print_table
 from compositefl.cli.wording import plain_warnings, say
 from compositefl.core.component import replace
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.types import PlainValues
 from compositefl.report import page
 from compositefl.report.curves import plot, table
 from compositefl.report.live import serve
@@ -193,7 +194,7 @@ def tune_plan(plan: RunPlan, budget: int, metric: str) -> int:
     return ENDED_BADLY if badly else DONE
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if isinstance(value, float):
         return "-" if pd.isna(value) else f"{value:.4g}"
     return str(value)
@@ -248,7 +249,7 @@ def _write(folder: Path, plan: RunPlan, results: dict[str, Result], command: str
     """All files of a result. Several methods share the history; each has its own model."""
     single = len(plan.algorithms) == 1
     parts = []
-    about: dict[str, Any] = {}
+    about: dict[str, PlainValues] = {}
     for name, result in results.items():
         model = "model.safetensors" if single else f"model-{file_name(name)}.safetensors"
         (folder / model).write_bytes(save(named_arrays(result.params)))

@@ -3,12 +3,19 @@
 import dataclasses
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
+from typer.models import OptionInfo
 
 from compositefl.solve.options import OptionField, options_fields
 
+if TYPE_CHECKING:
+    from compositefl.cli.fit_options import FitSettings
+
+    AnySettings: TypeAlias = "Settings | FitSettings"
+
+Command: TypeAlias = Callable[..., int]  # returns the exit code
 LARGEST_SEED = 2**32 - 1
 OTHER_NAMES = {"extra": "--set"}  # of fields whose option has another name
 # They say where a run goes, not what it is.
@@ -58,19 +65,19 @@ def seed_number(text: str) -> int:
     return seed
 
 
-def _option(panel: str, text: str, *names: str, **more: Any) -> Any:
+def _option(panel: str, text: str, *names: str, **more: Any) -> OptionInfo:
     return typer.Option(*names, help=text, rich_help_panel=panel, show_default=False, **more)
 
 
-def _whole(panel: str, text: str, parser: Callable[[str], int] = whole) -> Any:
+def _whole(panel: str, text: str, parser: Callable[[str], int] = whole) -> OptionInfo:
     return _option(panel, text, parser=parser, metavar="INT")
 
 
-def _number(panel: str, text: str) -> Any:
+def _number(panel: str, text: str) -> OptionInfo:
     return _option(panel, text, parser=number, metavar="FLOAT")
 
 
-def _text(panel: str, text: str, metavar: str, *names: str) -> Any:
+def _text(panel: str, text: str, metavar: str, *names: str) -> OptionInfo:
     return _option(panel, text, *names, metavar=metavar)
 
 
@@ -82,7 +89,7 @@ def option_name(field: str) -> str:
 PROBLEM, METHOD, RUN = "Problem", "Numbers of the algorithm", "Run"
 
 
-def _run_option(field: OptionField) -> tuple[str, Any, Any]:
+def _run_option(field: OptionField) -> tuple[str, object, object]:
     """A field of `Options` as (name, annotated type, default) of a field of `Settings`."""
     default = DEFAULTS.get(field.name, field.default)
     text = TEXTS.get(field.name, field.help)
@@ -103,7 +110,7 @@ def _run_option(field: OptionField) -> tuple[str, Any, Any]:
 
 
 # Where the command line differs from `minimize`.
-DEFAULTS: dict[str, Any] = {"rounds": 100, "eval_gamma": None}
+DEFAULTS: dict[str, int | None] = {"rounds": 100, "eval_gamma": None}
 TEXTS = {
     "eval_gamma": "Prox parameter of the residual; default the algorithm's gamma, else 1.",
     "checkpoint": "File for all state (compare: one per method).",
@@ -251,7 +258,7 @@ class Settings(RunSettings):
         return as_words(self)
 
 
-def as_words(settings: Any) -> list[str]:
+def as_words(settings: "AnySettings") -> list[str]:
     """What was given, as words of a command line; a default that is no `None` is given too."""
     words: list[str] = []
     for field in dataclasses.fields(settings):
@@ -266,9 +273,7 @@ def as_words(settings: Any) -> list[str]:
     return words
 
 
-def with_settings(
-    command: Callable[..., int], declared: type[Any] = Settings
-) -> Callable[..., int]:
+def with_settings(command: Command, declared: "type[AnySettings]" = Settings) -> Command:
     """Give `command(settings, ...)` an option for every field of `declared` besides its own."""
     own = [p for p in inspect.signature(command).parameters.values() if p.name != "settings"]
     fields = [

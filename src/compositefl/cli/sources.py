@@ -1,7 +1,7 @@
 """The data of a command line: a dataset by name, a function of the user's, or a table."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,8 +10,10 @@ from compositefl.cli.methods import convert, own, split_pair
 from compositefl.cli.settings import Settings, option_name
 from compositefl.cli.wording import about
 from compositefl.core.errors import CompositeFLError, unknown_name
+from compositefl.core.types import Array, Batch, PlainValues
 from compositefl.data import DATASETS, Dataset, Samples, load, tables
 from compositefl.data.partition import PARTITIONS, Partition, from_indices
+from compositefl.data.tables import Label
 from compositefl.models import MODELS, REGRESSION
 
 ANY = (bool, int, float, str)
@@ -26,10 +28,10 @@ class Source(NamedTuple):
     """The clients' data, and what can be said about it."""
 
     name: str
-    clients: Sequence[Any]
-    test: Any
+    clients: Sequence[Batch]
+    test: Batch | None
     classes: int | None  # None: the targets are numbers
-    about: dict[str, Any]  # for config.json, such as the columns of a table
+    about: PlainValues  # for config.json, such as the columns of a table
 
 
 def load_source(settings: Settings) -> Source:
@@ -79,7 +81,7 @@ def _own(reference: str, settings: Settings) -> Source:
     return Source(reference, _spread(spread, train, options), test, classes, {})
 
 
-def _count_classes(y: Any) -> int | None:
+def _count_classes(y: Array | None) -> int | None:
     labels = None if y is None else np.asarray(y)
     if labels is None or labels.dtype.kind not in "iub":
         return None
@@ -115,7 +117,7 @@ def _table(file: str, settings: Settings) -> Source:
 
 
 def _test_table(
-    file: str, target: str, model: str, features: list[str], names: list[Any] | None
+    file: str, target: str, model: str, features: list[str], names: list[Label] | None
 ) -> Samples:
     with about("--test"):
         frame = tables.read_table(file)
@@ -124,8 +126,8 @@ def _test_table(
 
 
 def _targets(
-    model: str, y: np.ndarray, known: list[Any] | None, file: str
-) -> tuple[np.ndarray, list[Any] | None]:
+    model: str, y: np.ndarray, known: list[Label] | None, file: str
+) -> tuple[np.ndarray, list[Label] | None]:
     """(targets, class names): numbers for a regression, else labels 0, 1, ...
 
     A model of the user's own gets numbers as they are, and labels for words.
@@ -205,7 +207,11 @@ def _partition_options(name: str, settings: Settings, dataset: str) -> dict[str,
 
 
 def _data_options(
-    name: str, takes: Any, taken: Any, settings: Settings, dataset: str
+    name: str,
+    takes: Collection[str],
+    taken: Collection[str],
+    settings: Settings,
+    dataset: str,
 ) -> dict[str, Any]:
     """The pairs of --data-option, which only data made on the spot has."""
     found: dict[str, Any] = {}
@@ -220,7 +226,7 @@ def _data_options(
     return found
 
 
-def _spread(name: str, train: Any, options: dict[str, Any]) -> Partition:
+def _spread(name: str, train: Samples, options: dict[str, Any]) -> Partition:
     try:
         return PARTITIONS[name][0](train, **options)
     except CompositeFLError as error:

@@ -6,14 +6,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from compositefl.deployment.progress import Progress
+from compositefl.deployment.progress import Event, Progress
 
 WIDTH = 80
 COLORS = {"in": "green", "refuses": "red", "failed": "yellow", "lost": "red", "not seen": "dim"}
@@ -43,14 +42,14 @@ class Watching:
         """A line of the log, with the time of day."""
         self.console.print(f"{datetime.now():%H:%M:%S} {line}", markup=False)
 
-    def show(self, progress: Progress, events: list[dict[str, Any]]) -> None:
+    def show(self, progress: Progress, events: list[Event]) -> None:
         """What is known now, and what is new."""
         for event in events:
             self._tell(event)
         if self._live is not None:
             self._live.update(picture(self.name, progress), refresh=True)
 
-    def _tell(self, event: dict[str, Any]) -> None:
+    def _tell(self, event: Event) -> None:
         kind = event["event"]
         if kind == "failure":
             site, reason = event["site"], event["reason"]
@@ -63,7 +62,7 @@ class Watching:
             self.say(evaluation(event))
 
 
-def evaluation(event: dict[str, Any]) -> str:
+def evaluation(event: Event) -> str:
     """An evaluation in one line."""
     accuracy = f", accuracy {event['accuracy']:.3f}" if "accuracy" in event else ""
     return (

@@ -5,11 +5,14 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from compositefl.cli.settings import Settings, option_name
 from compositefl.core import errors
 from compositefl.core.errors import CompositeFLError, UnknownName
+
+if TYPE_CHECKING:
+    from compositefl.cli.settings import AnySettings
 
 # What `core.errors.REMEDIES` says, in options.
 REMEDIES = {
@@ -53,7 +56,7 @@ def say(text: str) -> None:
     print(" ".join(text.split()), file=sys.stderr, flush=True)
 
 
-def as_options(error: CompositeFLError, declared: type[Any] = Settings) -> str:
+def as_options(error: CompositeFLError, declared: "type[AnySettings]" = Settings) -> str:
     """The library's "local_lr=-1 must be ..." as "--local-lr -1 must be ...".
 
     declared: has the options of the command as its fields.
@@ -99,7 +102,7 @@ def _begin_with_options(error: CompositeFLError, message: str, known: set[str]) 
 
 
 @contextmanager
-def about(option: str, value: Any = None) -> Iterator[None]:
+def about(option: str, value: object = None) -> Iterator[None]:
     """Put the option and its value before an error that does not name them.
 
     Without a value: before an error that begins with it, such as a file.
@@ -120,7 +123,7 @@ def plain_warnings(label: str) -> Iterator[list[Warning | str]]:
     """Show warnings as one line each; yields the list of those shown."""
     shown: list[Warning | str] = []
 
-    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+    def show(message: Warning | str, *_: object, **__: object) -> None:
         if str(message) not in map(str, shown):
             shown.append(message)
             say(f"warning: {label}: {message}")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import pandas as pd
 
@@ -12,6 +12,9 @@ from compositefl.algorithms.base import Algorithm
 from compositefl.core.types import Params
 from compositefl.problem import Problem
 from compositefl.regularizers.base import Regularizer
+
+Labels: TypeAlias = dict[str, str | float]  # what names a run: {"method": "FedNMap", "n": 20}
+TableRow: TypeAlias = dict[str, str | float]  # of a table that is measured, by column
 
 
 class ProblemSetting(Protocol):
@@ -30,7 +33,7 @@ class ProblemSetting(Protocol):
 class PlannedRun:
     """Calls of `minimize`, one per trial, and the columns that name them in the table."""
 
-    labels: dict[str, Any]  # e.g. {"method": "FedNMap", "n": 20, "Q": 10}
+    labels: Labels
     problem: ProblemSetting  # called once for equal ones in a row
     regularizer: Regularizer
     algorithm: Algorithm

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from compositefl.experiments import provenance
 from compositefl.experiments.declaration import Experiment, Kind, Verdict
+from compositefl.experiments.provenance import Provenance
 from compositefl.experiments.statistics import every
 
 REMARKS = ".remarks.md"  # written by hand, beside the page of the same name
@@ -23,7 +23,7 @@ def page(
     experiment: Experiment,
     table: pd.DataFrame,
     verdicts: list[Verdict],
-    about: dict[str, Any] | None,
+    about: Provenance | None,
     quick: bool,
     remarks: str,
 ) -> str:

@@ -3,13 +3,18 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from compositefl.report.curves import save as save_small
 from compositefl.report.style import DASHES, Style, styles
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 CUT = 2.0  # end of the axis of ratios: a method beyond it is told apart above
 RATIOS = (0.5, 0.7, 1.0, 1.4, 2.0)
@@ -54,7 +59,7 @@ def curves(
         rows * kinds, columns, squeeze=False, height_ratios=[3, 2][:kinds] * rows
     )
     looks = styles(map(str, table[line]))
-    shown: dict[str, Any] = {}  # a curve may be missing in some panels
+    shown: dict[str, Artist] = {}  # a curve may be missing in some panels
     for number, (values, part) in enumerate(groups):
         row, column = divmod(number, columns)
         axis = grid[row * kinds, column]
@@ -93,7 +98,7 @@ def curves(
 
 
 def draw_lines(
-    axis: Any, part: pd.DataFrame, line: str, x: str, y: str, looks: dict[str, Style]
+    axis: "Axes", part: pd.DataFrame, line: str, x: str, y: str, looks: dict[str, Style]
 ) -> None:
     """A curve for each value of `line`, with the range of its trials."""
     for name, some in part.groupby(line, sort=False):
@@ -114,7 +119,7 @@ def ratios(part: pd.DataFrame, line: str, x: str, y: str, to: str) -> pd.DataFra
     return joined.assign(ratio=joined[y] / joined["base"]).dropna(subset=["ratio"])
 
 
-def alike(axes: Sequence[Any], columns: int, share: str | bool, bottom: float | None) -> None:
+def alike(axes: "Sequence[Axes]", columns: int, share: str | bool, bottom: float | None) -> None:
     """Give panels one scale: all of them, or those of a row (share="row")."""
     rows = [axes[i : i + columns] for i in range(0, len(axes), columns)]
     groups = [list(axes)] if share is True else rows if share == "row" else [[a] for a in axes]
@@ -125,7 +130,7 @@ def alike(axes: Sequence[Any], columns: int, share: str | bool, bottom: float | 
             axis.set_ylim(low, max(limit[1] for limit in limits))
 
 
-def save(figure: Any, path: Path, table: pd.DataFrame) -> None:
+def save(figure: "Figure", path: Path, table: pd.DataFrame) -> None:
     """Write the picture; a line above it says how many rounds and trials are behind it."""
     trials, rounds = table["trial"].nunique(), table["round"]
     ends = sorted({*rounds[rounds.diff(-1) > 0], rounds.max()})  # the next row begins another run
@@ -177,7 +182,7 @@ def draw_bars(
 
 
 def mark_paper(
-    axis: Any, table: pd.DataFrame, column: str, group: str, bar: str, width: float
+    axis: "Axes", table: pd.DataFrame, column: str, group: str, bar: str, width: float
 ) -> None:
     """A short line at the paper's value of each bar."""
     groups, bars = (list(dict.fromkeys(table[c])) for c in (group, bar))

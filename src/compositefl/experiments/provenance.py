@@ -8,11 +8,26 @@ import subprocess
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
+
+from compositefl.core.types import PlainValues
 
 EDITION = 2  # of the protocol, see docs/reproduction/settings.md
 PACKAGES = ("compositefl", "jax", "jaxlib", "numpy")
 HERE = ("commit", "versions", "machine")
+
+
+class Provenance(TypedDict, total=False):
+    """What is known of a table: of all its parts, and in `made` of each."""
+
+    edition: int
+    seeds: list[int]
+    runs: int
+    seconds: float
+    commits: list[str]
+    versions: list[str]
+    machines: list[str]
+    made: list[PlainValues]  # the values of HERE, and the seconds of the parts made there
 
 
 @cache
@@ -54,7 +69,7 @@ def processor() -> str:
     return names[0] if names else platform.machine()
 
 
-def together(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def together(parts: Iterable[PlainValues]) -> Provenance:
     """What is known of a table, from what is known of its parts; `made` has each of them."""
     parts = list(parts)
     made: dict[tuple[str, ...], dict[str, float]] = {}
@@ -80,7 +95,7 @@ def together(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def of_parts(about: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def of_parts(about: Provenance) -> dict[str, PlainValues]:
     """The inverse of `together`: what is known of each part, by its name."""
     return {
         part: {"seconds": seconds} | {key: some[key] for key in HERE}
@@ -89,17 +104,17 @@ def of_parts(about: dict[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def read(file: Path) -> dict[str, Any] | None:
+def read(file: Path) -> Provenance | None:
     """What is known of a table; None for one of the first edition."""
     return json.loads(file.read_text()) if file.exists() else None
 
 
-def write(file: Path, about: dict[str, Any]) -> None:
+def write(file: Path, about: Provenance) -> None:
     """Keep what is known."""
     file.write_text(json.dumps(about, indent=1) + "\n")
 
 
-def sentences(about: dict[str, Any] | None, random_start: bool) -> list[str]:
+def sentences(about: Provenance | None, random_start: bool) -> list[str]:
     """What a page says about its protocol."""
     if about is None:
         said = ["First edition: seed 0; commit, versions, machine and run time were not recorded."]

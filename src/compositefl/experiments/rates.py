@@ -4,19 +4,19 @@ import math
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
+from compositefl.core.types import Batch, Params
 from compositefl.experiments.statistics import slope
 
 SLACK = 0.05  # a measured slope this much above the theorem's still counts as following it
 
 
-def robust(w: Any, batch: Any) -> jax.Array:
+def robust(w: Params, batch: Batch) -> jax.Array:
     """Geman and McClure's loss r^2 / (2 (1 + r^2)) of r = x.w - y: smooth, Lipschitz, nonconvex."""
     x, y = batch
     square = jnp.square(x @ w - y)

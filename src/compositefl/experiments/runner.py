@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -17,10 +17,18 @@ import pandas as pd
 
 from compositefl.core.component import replace
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.types import PlainValues
 from compositefl.core.vector import Vector
 from compositefl.experiments import provenance
-from compositefl.experiments.declaration import Experiment, PlannedRun, Verdict
+from compositefl.experiments.declaration import (
+    Experiment,
+    Labels,
+    PlannedRun,
+    ProblemSetting,
+    Verdict,
+)
 from compositefl.experiments.pages import page, remarks
+from compositefl.experiments.provenance import Provenance
 from compositefl.problem import Problem
 from compositefl.solve._minimize import minimize
 
@@ -36,6 +44,17 @@ KEEP = (  # columns of the histories that go into the table
     "accuracy",
     "seconds",
 )
+
+
+Panel: TypeAlias = tuple[tuple[str, str | float], ...]  # the labels that its runs have in common
+
+
+class Part(NamedTuple):
+    """One trial of one run, and the file that has its table."""
+
+    file: Path
+    labels: Labels
+    trial: int
 
 
 def reproduce(
@@ -80,7 +99,7 @@ def write_page(experiment: Experiment, out: Path, quick: bool = False) -> list[V
 def planned_parts(experiment: Experiment, quick: bool) -> Iterator[tuple[PlannedRun, int]]:
     """All parts of an experiment: a few trials of every panel first, then the others."""
     assert experiment.runs is not None
-    panels: dict[Any, list[PlannedRun]] = {}
+    panels: dict[Panel, list[PlannedRun]] = {}
     for planned in experiment.runs(quick):
         panels.setdefault(rest(experiment, planned), []).append(planned)
     most = max(planned.trials for panel in panels.values() for planned in panel)
@@ -90,7 +109,7 @@ def planned_parts(experiment: Experiment, quick: bool) -> Iterator[tuple[Planned
                 yield from ((planned, trial) for planned in panel if trial < planned.trials)
 
 
-def rest(experiment: Experiment, planned: PlannedRun) -> tuple[tuple[str, Any], ...]:
+def rest(experiment: Experiment, planned: PlannedRun) -> Panel:
     """The labels that runs have in common which are compared with each other."""
     return tuple((k, v) for k, v in planned.labels.items() if k not in experiment.compares)
 
@@ -106,7 +125,7 @@ def make(
             keep(name, lambda: experiment.measure(quick), {})  # type: ignore[misc]
         return
     todo = list(planned_parts(experiment, quick))
-    last: tuple[Any, Problem] | None = None
+    last: tuple[ProblemSetting, Problem] | None = None
     for number, (planned, trial) in enumerate(todo, 1):
         file = folder / f"{fingerprint(planned, trial)}.csv"
         if file.exists():
@@ -120,7 +139,7 @@ def make(
         checkpoint.unlink(missing_ok=True)
 
 
-def keep(file: Path, made: Callable[[], pd.DataFrame], about: dict[str, Any]) -> None:
+def keep(file: Path, made: Callable[[], pd.DataFrame], about: PlainValues) -> None:
     """Make a table and keep it with where it comes from."""
     began = time.perf_counter()
     table = made()
@@ -128,7 +147,7 @@ def keep(file: Path, made: Callable[[], pd.DataFrame], about: dict[str, Any]) ->
     write_part(file, table, about | {"seconds": seconds} | provenance.here())
 
 
-def write_part(file: Path, table: pd.DataFrame, known: dict[str, Any]) -> None:
+def write_part(file: Path, table: pd.DataFrame, known: PlainValues) -> None:
     """A part's table and what is known of it; the CSV appears last, and whole."""
     file.with_suffix(".json").write_text(json.dumps(known, default=str))
     table.to_csv(file.with_suffix(".tmp"), index=False)
@@ -151,22 +170,20 @@ def unpack(experiment: Experiment, out: Path, folder: Path, quick: bool) -> None
         labels = planned.labels | {"trial": trial}
         rows = table[np.logical_and.reduce([same(table[c], v) for c, v in labels.items()])]
         if len(rows):
-            about = {"part": name, "seed": trial, "labels": planned.labels}
-            write_part(file, rows.drop(columns=list(planned.labels)), about | known[name])
+            mine = {"part": name, "seed": trial, "labels": planned.labels} | known[name]
+            write_part(file, rows.drop(columns=list(planned.labels)), mine)
 
 
-def same(column: pd.Series, value: Any) -> Any:
+def same(column: pd.Series, value: str | float) -> np.ndarray | pd.Series:
     """Which rows have the label; tables keep six digits of a number."""
     return np.isclose(column, value, rtol=1e-5) if isinstance(value, float) else column == value
 
 
-def collect(
-    experiment: Experiment, folder: Path, quick: bool
-) -> tuple[pd.DataFrame, dict[str, Any]]:
+def collect(experiment: Experiment, folder: Path, quick: bool) -> tuple[pd.DataFrame, Provenance]:
     """The table of all complete trials, and where it comes from."""
     if experiment.measure is not None:
         file = folder / ("quick.csv" if quick else "whole.csv")
-        chosen: list[tuple[Path, dict[str, Any], int]] = [(file, {}, 0)] if file.exists() else []
+        chosen = [Part(file, {}, 0)] if file.exists() else []
     else:
         chosen = complete(experiment, folder, quick)
     if not chosen:
@@ -183,19 +200,16 @@ def collect(
     return pd.concat(tables, ignore_index=True), provenance.together(known)
 
 
-def complete(
-    experiment: Experiment, folder: Path, quick: bool
-) -> list[tuple[Path, dict[str, Any], int]]:
-    """(file, labels, trial) of the parts that are there with all that they are compared with."""
-    groups: dict[Any, list[tuple[Path, dict[str, Any], int]]] = {}
+def complete(experiment: Experiment, folder: Path, quick: bool) -> list[Part]:
+    """The parts that are there with all that they are compared with."""
+    groups: dict[tuple[Panel, int], list[Part]] = {}
     for planned, trial in planned_parts(experiment, quick):
         file = folder / f"{fingerprint(planned, trial)}.csv"
-        groups.setdefault((rest(experiment, planned), trial), []).append(
-            (file, planned.labels, trial)
-        )
-    whole = [g for g in groups.values() if all(file.exists() for file, _, _ in g)]
+        part = Part(file, planned.labels, trial)
+        groups.setdefault((rest(experiment, planned), trial), []).append(part)
+    whole = [g for g in groups.values() if all(part.file.exists() for part in g)]
     order = [planned.labels for planned in experiment.runs(quick)]  # type: ignore[misc]
-    return sorted((p for g in whole for p in g), key=lambda p: (order.index(p[1]), p[2]))
+    return sorted((p for g in whole for p in g), key=lambda p: (order.index(p.labels), p.trial))
 
 
 def run_one(

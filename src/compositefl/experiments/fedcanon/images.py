@@ -1,10 +1,9 @@
 """Zhou et al. (2025): what the figures and Table VII share: networks under label skews."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from compositefl import data, models
-from compositefl.core.types import Params
+from compositefl.core.types import Batch, Params
 from compositefl.data import partition
 from compositefl.experiments.starts import drawn
 from compositefl.problem import Problem
@@ -30,7 +29,7 @@ SOME = (
 )
 
 
-def spread(samples: Any, skew: str) -> partition.Partition:
+def spread(samples: Batch, skew: str) -> partition.Partition:
     """The samples on the clients."""
     if skew == "iid":
         return partition.iid(samples, CLIENTS)

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +32,10 @@ PAPER_PROX: dict[str, dict[str, float]] = {
 }
 
 
-def repeated(step: Callable[[jax.Array], jax.Array]) -> Any:
+Steps = Callable[[jax.Array, int], jax.Array | None]  # so many of them, from an array on
+
+
+def repeated(step: Callable[[jax.Array], jax.Array]) -> Steps:
     """`count` steps in one compiled loop, so that the cost of a call does not count."""
     return jax.jit(lambda x, count: lax.fori_loop(0, count, lambda _, x: step(x), x))
 
@@ -47,7 +49,7 @@ def copies(x: jax.Array, count: int) -> None:
         here, there = there, here
 
 
-def one_by_one(step: Callable[[jax.Array], jax.Array]) -> Any:
+def one_by_one(step: Callable[[jax.Array], jax.Array]) -> Steps:
     """`count` steps outside of jit: every array operation of a prox is a pass of its own."""
 
     def steps(x: jax.Array, count: int) -> jax.Array:
@@ -67,7 +69,7 @@ def measure(quick: bool) -> pd.DataFrame:
     }
     rows = []
     for how, wrap, numbers in (("fused", repeated, 10**8), ("eager", one_by_one, 4 * 10**7)):
-        steps: dict[str, Callable[[jax.Array, int], Any]] = {"copy": copies}
+        steps: dict[str, Steps] = {"copy": copies}
         steps |= {name: wrap(prox) for name, prox in proxes.items()}
         for model, size in list(SIZES.items())[: 2 if quick else None]:
             x = jnp.asarray(0.05 * np.random.default_rng(0).normal(size=size), jnp.float32)

@@ -21,7 +21,7 @@ from compositefl.algorithms import (
 )
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.component import component
-from compositefl.core.types import Number
+from compositefl.core.types import Array, Number
 from compositefl.data import partition
 from compositefl.experiments.declaration import Experiment, Verdict
 from compositefl.experiments.fedcanon.costs import NEAR, by_how, close
@@ -38,7 +38,7 @@ PAPER_ROUNDS = {
 }
 
 
-def soft(z: Any, threshold: Any) -> Any:
+def soft(z: np.ndarray, threshold: np.ndarray) -> np.ndarray:
     """The soft threshold in NumPy, a pass over the array for every operation."""
     return np.sign(z) * np.maximum(np.abs(z) - threshold, 0.0)
 
@@ -59,7 +59,7 @@ class EagerSCAD(SCAD):
     def leaf_prox(self, z: jax.Array, t: Number) -> jax.Array:
         """The prox, on the host."""
 
-        def prox(z: Any, t: Any, weight: Any, a: Any) -> Any:
+        def prox(z: np.ndarray, t: np.ndarray, weight: np.ndarray, a: np.ndarray) -> np.ndarray:
             size = np.abs(z)
             bent = ((a - 1) * z - np.sign(z) * a * t * weight) / (a - 1 - t)
             near = np.where(size <= weight * (1 + t), soft(z, t * weight), bent)
@@ -68,10 +68,10 @@ class EagerSCAD(SCAD):
         return outside(prox, z, t, self.weight, self.a)
 
 
-def outside(prox: Callable[..., Any], z: jax.Array, *numbers: Any) -> jax.Array:
+def outside(prox: Callable[..., np.ndarray], z: jax.Array, *numbers: Array) -> jax.Array:
     """prox(z, *numbers) on the host; clients that are mapped over have an axis in front."""
 
-    def call(z: Any, *numbers: Any) -> Any:
+    def call(z: Array, *numbers: Array) -> np.ndarray:
         z = np.asarray(z)
         wide = [np.asarray(x) for x in numbers]
         wide = [x.reshape(x.shape + (1,) * (z.ndim - x.ndim)) for x in wide]

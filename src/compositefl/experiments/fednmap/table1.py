@@ -17,12 +17,14 @@ import pandas as pd
 
 from compositefl.algorithms import PGD, ZA1, EControlDA, FastFedDA, FedCanon, FedDA, FedNMap
 from compositefl.algorithms.base import Algorithm
-from compositefl.experiments.declaration import Experiment, Kind, Verdict
+from compositefl.core.types import Batch, Loss, Params
+from compositefl.experiments.declaration import Experiment, Kind, TableRow, Verdict
 from compositefl.experiments.rates import SLACK, draw, panels, robust
 from compositefl.problem import Problem
 from compositefl.regularizers import L1, MCP
 from compositefl.regularizers.base import Regularizer
 from compositefl.solve._minimize import minimize
+from compositefl.solve.result import Result
 from compositefl.theory import Constants, StepSizes, estimate, stepsizes
 
 CLIENTS = 8
@@ -34,7 +36,7 @@ LOOKS = 256
 QUIET: dict[str, Any] = dict(dtype="float64", devices=1, progress=False)
 
 
-def squared(w: Any, batch: Any) -> jax.Array:
+def squared(w: Params, batch: Batch) -> jax.Array:
     """(x.w - y)^2 / 2."""
     x, y = batch
     return jnp.mean(jnp.square(x @ w - y)) / 2
@@ -45,7 +47,7 @@ class Class:
     """A class of Table 1 and its one problem: linear models with a loss and a regulariser."""
 
     name: str
-    loss: Any
+    loss: Loss
     regularizer: Regularizer
     singular: bool = False  # the last half of the features repeats the first
     spread: float = 0.5  # of the clients' own models around a common one of norm 1
@@ -161,7 +163,7 @@ class Row:
             gamma=steps.gamma,
         ), steps
 
-    def run(self, rounds: int, trials: int, batch: int | None) -> tuple[Any, StepSizes | None]:
+    def run(self, rounds: int, trials: int, batch: int | None) -> tuple[Result, StepSizes | None]:
         """The result of T rounds, and the theorem's steps where there are some."""
         algorithm, steps = self.algorithm(rounds)
         here = case(self.kind)
@@ -179,7 +181,7 @@ class Row:
         )
         return result, steps
 
-    def table(self, quick: bool) -> Iterator[dict[str, Any]]:
+    def table(self, quick: bool) -> Iterator[TableRow]:
         """The measured quantity for each T, and the theorem's bound where there is one."""
         if math.isnan(self.theory):
             yield from self.neighbourhood()
@@ -193,7 +195,7 @@ class Row:
                 "bound": math.nan if steps is None else steps.bound(),
             }
 
-    def value(self, result: Any, rounds: int) -> float:
+    def value(self, result: Result, rounds: int) -> float:
         """The quantity that the row's rate is about."""
         here, history = case(self.kind), result.history
         if self.measures == "squared distance":
@@ -206,7 +208,7 @@ class Row:
             return float(mean[mean.index > 0.9 * rounds].mean())
         return float(np.trapezoid(mean, mean.index) / rounds)
 
-    def neighbourhood(self) -> Iterator[dict[str, Any]]:
+    def neighbourhood(self) -> Iterator[TableRow]:
         """psi(x_t) - psi* with constant steps, with minibatches and with full gradients."""
         for label, batch in (("minibatches", BATCH), ("full gradients", None)):
             history = self.run(self.rounds[0], self.trials if batch else 1, batch)[0].history

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from compositefl.algorithms import PGD, FedNMap
-from compositefl.experiments.declaration import Experiment, Kind, Verdict
+from compositefl.experiments.declaration import Experiment, Kind, TableRow, Verdict
 from compositefl.experiments.fednmap.network import SOURCE
 from compositefl.experiments.fednmap.table1 import BATCH, FEATURES, NONCONVEX, PL, QUIET, Class
 from compositefl.experiments.rates import draw, panels
@@ -52,7 +52,7 @@ def known(kind: Class) -> tuple[float, Constants]:
     return float(psi.iloc[-1]), constants
 
 
-def run(theorem: str, clients: int, steps: int, quick: bool) -> dict[str, Any]:
+def run(theorem: str, clients: int, steps: int, quick: bool) -> TableRow:
     """The measured quantity with its error over the trials, and the theorem's bound."""
     kind, rounds, trials, _, _ = THEOREMS[theorem]
     rounds, trials = (rounds // 50, 2) if quick else (rounds, trials)
@@ -83,20 +83,21 @@ def run(theorem: str, clients: int, steps: int, quick: bool) -> dict[str, Any]:
     return {"measured": value.mean, "error": value.error, "bound": rule.bound(), "T": rounds}
 
 
-def rows(quick: bool) -> Iterator[dict[str, Any]]:
+def rows(quick: bool) -> Iterator[TableRow]:
     """A row for each run; n varies with Q = 4, and Q with n = 8."""
     for theorem, (*_, slope, measures) in THEOREMS.items():
         for varies, values in (("n", CLIENTS), ("Q", STEPS)):
             for value in values[::3] if quick else values:
                 n, q = (value, 4) if varies == "n" else (8, value)
-                yield {
+                row: TableRow = {
                     "panel": f"Theorem {theorem}, {varies} varies",
                     "varies": varies,
                     "theory": slope,
                     "n": n,
                     "Q": q,
                     "measures": measures,
-                } | run(theorem, n, q, quick)
+                }
+                yield row | run(theorem, n, q, quick)
 
 
 def measure(quick: bool) -> pd.DataFrame:

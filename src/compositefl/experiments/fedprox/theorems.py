@@ -23,9 +23,10 @@ from compositefl.algorithms import (
     FedProx,
     FedProxNonsmooth,
 )
-from compositefl.algorithms.certified import begin_solve, improve
+from compositefl.algorithms.certified import Solve, begin_solve, improve
+from compositefl.core.types import Array, Batch, Params
 from compositefl.core.vector import Vector
-from compositefl.experiments.declaration import Experiment, Kind, Verdict
+from compositefl.experiments.declaration import Experiment, Kind, TableRow, Verdict
 from compositefl.experiments.rates import SLACK, draw, panels, robust
 from compositefl.experiments.statistics import Estimate, slope_error
 from compositefl.problem import Problem
@@ -68,7 +69,7 @@ class Data:
         return devices if self.spread else devices[:1] * DEVICES
 
 
-def absolute(w: Any, batch: Any) -> jax.Array:
+def absolute(w: Params, batch: Batch) -> jax.Array:
     """|sigmoid(x.w) - sigmoid(y)|: nonsmooth, Lipschitz, weakly convex and not convex."""
     x, y = batch
     return jnp.mean(jnp.abs(jax.nn.sigmoid(x @ w) - jax.nn.sigmoid(y)))
@@ -129,7 +130,7 @@ def gradient_steps(steps: StepSizes) -> int:
 
 def smooth_run(
     problem: Problem, delta: float, rounds: int, devices: int | None, batch: int | None, trials: int
-) -> dict[str, float]:
+) -> TableRow:
     """The mean of ||grad f(x_t)||^2 over t < T with the steps of Theorem 1, or 3 with batches."""
     constants = Constants(**{**vars(ROBUST), "delta": delta})
     steps = stepsizes(
@@ -173,15 +174,17 @@ def smooth_run(
 
 
 @partial(jax.jit, static_argnums=0)
-def envelope_gradient_sq(parameter: float, samples: Any, models: jax.Array) -> Any:
+def envelope_gradient_sq(
+    parameter: float, samples: Batch, models: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """||grad f_r(w)||^2 = ||w - prox_r f(w)||^2 / r^2 of each model, and a bound on its error.
 
     The minimiser is known to sqrt(2 gap / m), m being the strong convexity of its problem.
     """
     m = 1 / parameter - SIGMOID_NU
 
-    def one(w: jax.Array) -> Any:
-        def body(k: Any, solve: Any) -> Any:
+    def one(w: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def body(k: Array, solve: Solve) -> Solve:
             value, slope = jax.value_and_grad(absolute)(solve.u.tree, samples)
             return improve(solve, value, Vector(slope), SIGMOID_NU, m, k == 0)
 
@@ -192,7 +195,7 @@ def envelope_gradient_sq(parameter: float, samples: Any, models: jax.Array) -> A
     return jax.vmap(one)(models)
 
 
-def nonsmooth_run(rounds: int, devices: int, batch: int | None, trials: int) -> dict[str, float]:
+def nonsmooth_run(rounds: int, devices: int, batch: int | None, trials: int) -> TableRow:
     """The mean of ||grad f_r(x_t)||^2 over t < T with the steps of Theorem 2, or 4 with batches."""
     problem = nonsmooth_problem()
     constants = Constants(**{**vars(ABSOLUTE), "delta": start_value(problem)})
@@ -250,7 +253,7 @@ class Family:
     data: Data = SMOOTH
     at_solution: bool = False
 
-    def run(self, trials: int) -> Iterator[dict[str, Any]]:
+    def run(self, trials: int) -> Iterator[TableRow]:
         """A row of the table for each of the settings."""
         for rounds, devices, batch in self.settings:
             if self.data is NONSMOOTH:
@@ -260,10 +263,15 @@ class Family:
                 problem = smooth_problem(self.data, self.at_solution)
                 delta = 0.0 if self.at_solution else start_value(problem)
                 result = smooth_run(problem, delta, rounds, devices, batch, trials)
-            numbers = {"T": rounds, "I": devices or DEVICES, "b": batch or SAMPLES}
-            yield {"panel": self.title, "varies": self.varies, "theory": self.theory} | (
-                numbers | result
-            )
+            row: TableRow = {
+                "panel": self.title,
+                "varies": self.varies,
+                "theory": self.theory,
+                "T": rounds,
+                "I": devices or DEVICES,
+                "b": batch or SAMPLES,
+            }
+            yield row | result
 
 
 def families(quick: bool) -> list[Family]:

@@ -57,11 +57,13 @@ def test_tensorboard_reads_what_was_written(tmp_path):
 
 
 def test_mlflow_reads_what_was_written(tmp_path, monkeypatch):
+    """Into a folder of the present one, as in the documentation."""
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    with cfl.track(f"mlflow:{tmp_path}"):
+    monkeypatch.chdir(tmp_path)
+    with cfl.track("mlflow:runs"):
         tell("FedNMap", ROWS)
-    client = mlflow.MlflowClient(tracking_uri=tmp_path.as_uri())
+    client = mlflow.MlflowClient(tracking_uri=(tmp_path / "runs").as_uri())
     (experiment,) = [e for e in client.search_experiments() if e.name == "compositefl"]
     (run,) = client.search_runs([experiment.experiment_id])
     assert run.info.run_name == "FedNMap-0" and run.info.status == "FINISHED"

@@ -147,6 +147,25 @@ def test_a_regularizer_may_be_given_in_words(problem):
         np.testing.assert_array_equal(models[0]["kernel"], others[0]["kernel"])
 
 
+def test_weight_max_takes_words_and_refuses_what_is_no_regularizer(problem):
+    assert cfl.weight_max(problem, "l1:1") == cfl.weight_max(problem, cfl.L1(1.0))
+    with pytest.raises(cfl.CompositeFLError, match=r"regularizer=0.1 must be a regulariser"):
+        cfl.weight_max(problem, 0.1)
+    with pytest.raises(cfl.CompositeFLError, match=r"must be a cfl\.Problem"):
+        cfl.weight_max([1.0], cfl.L1(1.0))
+
+
+def test_a_path_needs_no_algorithm(problem):
+    """It takes that of `minimize`."""
+    model = cfl.models.logistic_regression(5, intercept=True).problem(problem.clients)
+    options = dict(rounds=30, dtype="float64", weights="size", progress=False)
+    _, (_, last) = cfl.path(model, "l1:1", values=[0.1, 0.02], **options)
+    alone = cfl.minimize(model, "l1:0.02", **options)
+    kernels = [params["dense0"]["kernel"] for params in (last, alone.params)]
+    np.testing.assert_allclose(*kernels, atol=1e-8)
+    assert alone.config["algorithm"].startswith("ProxNewton")
+
+
 def test_eval_gamma_is_admissible_where_it_is_not_given():
     mcp, l1 = cfl.MCP(0.05, 0.5), cfl.L1(0.05)
     canon = partial(cfl.FedCanon, local_steps=2, local_lr=0.1)

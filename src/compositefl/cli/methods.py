@@ -101,10 +101,10 @@ def given_numbers(settings: Settings) -> dict[str, Value]:
     return given
 
 
-def own(reference: str, kind: type | None = None, factory: bool = False) -> Any:
+def own(reference: str, kind: type | None = None) -> Any:
     """What "module:name" names; modules are looked for in the current folder too."""
     with_current_folder()
-    return resolve(reference, kind, factory=factory)
+    return resolve(reference, kind)
 
 
 def with_current_folder() -> None:

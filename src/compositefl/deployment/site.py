@@ -89,6 +89,8 @@ class Site:
                 made = [self._read(n, t, data, classes) for n, t in zip(PARTS, parts, strict=True)]
             else:
                 made = [self._checked(p, data, classes) for p in self._call(self.function)]
+                if made[0] is None:
+                    raise CompositeFLError(f"{self.function} returns no training data: None")
         except PrivateError:
             raise
         except CompositeFLError as error:  # its text may quote names and values

@@ -186,7 +186,7 @@ class Session(SiteSession):
     def _accepted(self, message: Message) -> int:
         """The round of this site's last upload that the server accepted."""
         accepted = value(message, "accepted", dict).get(self.name)
-        if not isinstance(accepted, int) or accepted < BEFORE_FIRST:
+        if type(accepted) is not int or accepted < BEFORE_FIRST:  # true and false are ints too
             raise wrong_value("accepted", accepted, f"a round of {self.name}", shown=repr(accepted))
         return accepted
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from compositefl.core.types import PlainValues
 from compositefl.report.curves import COLUMNS, final
-from compositefl.report.style import COLOURS, NEGATIVE, POSITIVE, styles
+from compositefl.report.style import COLOURS, NEGATIVE, NOT_A_NUMBER, POSITIVE, styles
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -266,7 +266,11 @@ def _image(matrix: np.ndarray) -> str:
 
     rows, columns = matrix.shape
     red, green, blue, alpha = (np.zeros(matrix.shape, np.uint8) for _ in range(4))
-    for chosen, colour in ((matrix > 0, POSITIVE), (matrix < 0, NEGATIVE), (matrix != matrix, INK)):
+    for chosen, colour in (
+        (matrix > 0, POSITIVE),
+        (matrix < 0, NEGATIVE),
+        (matrix != matrix, NOT_A_NUMBER),
+    ):
         for channel, at in ((red, 1), (green, 3), (blue, 5)):
             channel[chosen] = int(colour[at : at + 2], 16)
         alpha[chosen] = 255
@@ -277,9 +281,6 @@ def _image(matrix: np.ndarray) -> str:
     out = io.BytesIO()
     picture.quantize(64).save(out, format="PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()
-
-
-INK = "#888888"
 
 
 def clients(about: ClientData) -> Section:

@@ -17,6 +17,7 @@ DASHES: tuple[Dash, ...] = (
 )
 CSS_DASHES = ("solid", "8px,5px", "2px,4px", "9px,3px,2px,3px", "16px,5px")
 POSITIVE, NEGATIVE = COLOURS[0], COLOURS[4]  # of numbers with a sign
+NOT_A_NUMBER = "#888888"
 
 # The order gives methods that are often compared different colours. A name that is missing here
 # takes the first style that nobody in its picture has.

@@ -133,7 +133,8 @@ class MLflow:
     def __init__(self, where: str) -> None:
         from mlflow import MlflowClient
 
-        address = where if "://" in where or where.startswith("sqlite:") else Path(where).as_uri()
+        is_address = "://" in where or where.startswith("sqlite:")
+        address = where if is_address else Path(where).resolve().as_uri()
         self.client = MlflowClient(tracking_uri=address)
         found = self.client.get_experiment_by_name("compositefl")
         made = found.experiment_id if found else self.client.create_experiment("compositefl")

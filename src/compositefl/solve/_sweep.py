@@ -19,7 +19,7 @@ from compositefl.regularizers.elementary import Zero
 from compositefl.solve._minimize import minimize
 from compositefl.solve._weight_max import weight_max
 from compositefl.solve.ending import rose, summary_of
-from compositefl.solve.inputs import checked_problem, with_regularizer
+from compositefl.solve.inputs import as_regularizer, checked_problem, with_regularizer
 from compositefl.solve.options import Options
 from compositefl.solve.run import Run
 
@@ -163,7 +163,7 @@ def at_point(algorithm: Algorithm, point: Mapping[str, float]) -> Algorithm:
 def path(
     problem: Problem,
     regularizer: Regularizer | str | None,
-    algorithm: Algorithm,
+    algorithm: Algorithm | None = None,
     values: Sequence[float] | int = 20,
     *,
     field: str = "weight",
@@ -174,6 +174,7 @@ def path(
 
     regularizer: phi or its name and numbers, as for `minimize`; None for that of the algorithm.
         Its weight counts only if an array: as factors.
+    algorithm: as for `minimize`, None for its choice.
     values: of the regulariser's `field`, or their number; then they fall geometrically from
         `weight_max` to `smallest` times it.
     field: the number of the regulariser that changes, as in `sweep` without the prefix: in ByName
@@ -184,8 +185,11 @@ def path(
     all weights that did not converge.
     """
     problem = checked_problem(problem)
-    phi = with_regularizer(algorithm, regularizer).regularizer
-    algorithm = replace(algorithm, regularizer=Zero())
+    if algorithm is None:
+        phi = as_regularizer(regularizer)
+    else:
+        phi = with_regularizer(algorithm, regularizer).regularizer
+        algorithm = replace(algorithm, regularizer=Zero())
     if isinstance(values, int):
         require_integer(values=values)
         top = weight_max(problem, phi, field, weights=options.get("weights", "uniform"))

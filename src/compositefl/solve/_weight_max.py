@@ -15,6 +15,7 @@ from compositefl.engine.eager import full_mean, mean_over_parts
 from compositefl.engine.samples import gather
 from compositefl.problem import Coupled, External, Problem
 from compositefl.regularizers.base import Regularizer
+from compositefl.solve.inputs import as_regularizer, checked_problem, require_components
 from compositefl.solve.options import Options
 from compositefl.theory.probe import Probe
 
@@ -29,7 +30,11 @@ Objective = Callable[[Vector], tuple[Array, Vector]]
 
 
 def weight_max(
-    problem: Problem, regularizer: Regularizer, field: str = "weight", *, weights: str = "uniform"
+    problem: Problem,
+    regularizer: Regularizer | str,
+    field: str = "weight",
+    *,
+    weights: str = "uniform",
 ) -> float:
     """The smallest weight at which all that the regulariser penalises is zero.
 
@@ -41,10 +46,13 @@ def weight_max(
     The free x_U do not depend on the weight: they are found first, then the weight by bisection
     over the regulariser's number `field`, to six digits from above. Without free entries x = 0.
 
-    regularizer: phi itself, not its name. Its weight counts only if an array: as factors.
+    regularizer: phi, or its name and numbers ("l1:1"). Its weight counts only if an array: as
+        factors.
     field: as in `sweep`, without the prefix.
     weights: of the clients in f, as in `minimize`.
     """
+    problem, regularizer = checked_problem(problem), as_regularizer(regularizer)
+    require_components(regularizer)
     shares = Options(rounds=1, weights=weights).client_weights(problem)
     regularizer.check_tree(problem.params)
     with jax.enable_x64(True):

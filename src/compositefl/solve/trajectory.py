@@ -5,14 +5,12 @@ from typing import Any
 import jax
 
 from compositefl.algorithms.base import Algorithm, automatic
-from compositefl.core.component import replace
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.types import Params
 from compositefl.core.vector import unwrap
 from compositefl.problem import Problem
 from compositefl.regularizers.base import Regularizer
-from compositefl.regularizers.elementary import Zero
-from compositefl.solve.inputs import require_components
+from compositefl.solve.inputs import checked_problem, with_regularizer
 from compositefl.solve.options import Options
 from compositefl.solve.run import Run
 
@@ -26,15 +24,15 @@ class Trajectory:
     def __init__(
         self,
         problem: Problem,
-        regularizer: Regularizer | None,
+        regularizer: Regularizer | str | None,
         algorithm: Algorithm,
         *,
         trials: int = 1,
         **options: Any,
     ):
         chosen = Options(rounds=1, **options)  # where it ends is the caller's decision
-        algorithm = replace(algorithm, regularizer=regularizer or Zero())
-        require_components(algorithm)
+        problem = checked_problem(problem)
+        algorithm = with_regularizer(algorithm, regularizer)
         chosen.check(problem, algorithm)
         if automatic(algorithm):
             name = automatic(algorithm)[0]

@@ -12,17 +12,20 @@ ROUNDS = np.arange(0, 501, 10)
 FALLING_PSI = 0.2 + 0.5 * np.exp(-ROUNDS / 50)
 
 
-def history(residual, psi=FALLING_PSI, trial=0, zeros=0.4):
+def history(residual, psi=FALLING_PSI, trial=0, zeros=0.4, last=500, **more):
     residual = np.broadcast_to(residual, ROUNDS.shape)
     psi = np.broadcast_to(psi, ROUNDS.shape)
-    table = {"round": ROUNDS, "trial": trial, "psi": psi, "natural_residual_sq": residual**2}
-    return pd.DataFrame(table | {"zeros": zeros})
+    rounds = ROUNDS * last // 500
+    table = {"round": rounds, "trial": trial, "psi": psi, "natural_residual_sq": residual**2}
+    return pd.DataFrame(table | {"zeros": zeros} | more)
 
 
 GEOMETRIC = 10.0 ** (-ROUNDS / 100)  # a decade per 100 rounds, 1e-5 at the end
 FLAT = np.maximum(GEOMETRIC, 1.4e-2)
 SETTLED = np.maximum(FALLING_PSI, 0.25)
 NOISY = FLAT * np.exp(0.3 * np.random.default_rng(0).normal(size=ROUNDS.size))
+BOUNCING = SETTLED * (1 + 1e-3 * np.random.default_rng(1).normal(size=ROUNDS.size))
+SCALES = dict(scales="Columns 0 and 1 of x differ in scale")
 SWINGING = np.where(ROUNDS % 20, 1e-2, 5e-2) + GEOMETRIC
 
 CASES = {
@@ -50,11 +53,61 @@ CASES = {
         "oscillates .* between 0.01 and 0.05",
     ),
     "noise": (
+        dict(residual=NOISY, psi=BOUNCING),
+        dict(noise=["minibatches"]),
+        "noise floor",
+        r"floor of the noise \(minibatches\).* falls with smaller steps or larger batches$",
+    ),
+    "noise, steps that set themselves": (
+        dict(residual=NOISY, psi=BOUNCING, local_lr=1.0),
+        dict(noise=["minibatches"]),
+        "noise floor",
+        "falls with more rounds or larger batches",
+    ),
+    "noise that psi no longer shows": (
         dict(residual=NOISY, psi=SETTLED),
         dict(noise=["minibatches"]),
         "noise floor",
-        r"floor of the noise \(minibatches\).* falls with smaller steps or larger batches",
+        "psi is the same to six digits",
     ),
+    "noise, a short run": (
+        dict(residual=NOISY, psi=BOUNCING, last=20),
+        dict(noise=["minibatches"]),
+        "too short to tell",
+        "ended after 20 rounds",
+    ),
+    "stalled, a short run": (
+        dict(residual=FLAT, psi=SETTLED, last=20),
+        {},
+        "too short to tell",
+        "ended after 20 rounds",
+    ),
+    "the model stands still, its z does not": (
+        dict(residual=FLAT, psi=SETTLED, normal_map_sq=10.0 ** (-ROUNDS / 2000)),
+        {},
+        "falling",
+        "the normal map still falls",
+    ),
+    "no lower bound": (
+        dict(residual=np.where(ROUNDS < 300, 1.0, 0.0), psi=1 - 100.0 * ROUNDS),
+        dict(tolerance=1e-3, stopped="tolerance"),
+        "unbounded",
+        "psi sank to -5e.04 from 1 and goes on",
+    ),
+    "far below zero, and there": (
+        dict(residual=GEOMETRIC, psi=-1e5 * (1 - np.exp(-ROUNDS / 50))),
+        {},
+        "converged",
+        "converged",
+    ),
+    "all samples fitted": (
+        dict(residual=GEOMETRIC, psi=10.0 ** (-ROUNDS / 50)),
+        {},
+        "converged",
+        "psi is zero to rounding",
+    ),
+    "features of different scale": (dict(residual=GEOMETRIC), SCALES, "falling", "differ in scale"),
+    "the same, at zero": (dict(residual=GEOMETRIC**2), SCALES, "converged", r"\)$"),
     "above its start, residual 0": (
         dict(residual=np.where(ROUNDS, 0, 1), psi=np.where(ROUNDS, 1.6e9, 0.7)),
         dict(tolerance=1e-3, stopped="tolerance"),
@@ -89,7 +142,7 @@ def test_ways_to_end(rows, options, kind, sentence):
     assert ending.kind == kind
     assert re.search(sentence, ending.sentence)
     assert ending.converged == (kind == "converged")
-    assert ending.bad == (kind in ("diverged", "not finite", "above start"))
+    assert ending.bad == (kind in ("diverged", "not finite", "above start", "unbounded"))
 
 
 def test_what_needs_a_warning():

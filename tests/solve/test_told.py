@@ -38,6 +38,42 @@ def test_psi_above_its_start_is_never_converged():
     assert "above its start" in repr(result) and "not converged" in result.summary()
 
 
+def test_a_loss_without_a_lower_bound_is_told():
+    """In float32 its residual is zero where x is so large that a step is lost in rounding."""
+    rng = np.random.default_rng(0)
+    clients = [(rng.normal(size=(30, 3)),) for _ in range(3)]
+    problem = cfl.Problem(lambda x, batch: (10 * batch[0] @ x).mean(), np.zeros(3), clients)
+    result, said = told(problem, cfl.L1(0.1), None, rounds=100, tolerance=1e-3)
+    assert not result.converged and result.ended_badly
+    assert any("as if it had no lower bound" in sentence for sentence in said)
+
+
+def test_features_of_different_scale_are_told_at_every_end():
+    """A small residual beside that of the start is no sign of a solution."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(60, 3)) * [1.0, 1.0, 5e4]
+    y = x @ [1.0, -2.0, 1e-4]
+    problem = cfl.models.linear_regression(3).problem([(x[i::3], y[i::3]) for i in range(3)])
+    for _ in range(2):  # the warning before the run comes once, the sentence always
+        result, said = told(problem, None, cfl.FedNMap(), rounds=100)
+        residual = result.history.natural_residual_sq
+        assert residual.iloc[-1] < 1e-6 * residual.iloc[0] and result.history.psi.iloc[-1] > 0.1
+        assert not result.converged and "Columns 1 and 2 of x differ" in result.summary()
+    assert not any(sentence.startswith("Columns") for sentence in said)
+    assert cfl.minimize(problem, None, rounds=20, dtype="float64", **QUIET).converged  # Hessians
+
+
+def test_separable_classes_end_with_all_samples_fitted():
+    """Their Hessian vanishes to rounding: the method of Newton then stays where it is."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(size=(20, 4)) + 4, rng.normal(size=(20, 4)) - 4])
+    clients = [(x[i::4], np.repeat([1, 0], 5)) for i in range(4)]
+    problem = cfl.models.logistic_regression(4).problem(clients)
+    result, _ = told(problem, None, None, rounds=120)
+    assert not any(result.diverged) and np.isfinite(result.params["dense0"]["kernel"]).all()
+    assert "every sample is fitted, perhaps by numbers that would grow" in result.summary()
+
+
 def test_the_round_limit_before_the_tolerance(lasso_problem):
     slow = cfl.FedNMap(gamma=1.0, local_steps=2, local_lr=0.01)
     with pytest.warns(cfl.ConvergenceWarning, match=r"still falling .* more rounds at this pace"):
@@ -122,7 +158,7 @@ def test_features_of_very_different_scale_are_told_once():
     raw = table_of([1.0, 1e-4, 0.0, 500.0])
     options = Options(rounds=1, weights="uniform")
     (said,) = cautions(raw, ALGORITHM, options)
-    assert "columns 1 and 3 of x" in said and "e+06" in said
+    assert "Columns 1 and 3 of x" in said and "e+06" in said
     assert not cautions(raw, ALGORITHM, options)
 
 

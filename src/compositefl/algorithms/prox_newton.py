@@ -134,7 +134,10 @@ class ProxNewton(Algorithm):
         """The minimiser of the damped model at x, the decrease it promises, and its damping."""
         H, phi = from_triangle(at_x.hessian), self.regularizer
         B, damping = positive_definite(H, damping)
-        trial = minimize_model(phi, x, at_x.gradient, B)
+        found = minimize_model(phi, x, at_x.gradient, B)
+        # Where the curvature is lost in rounding (separable classes) there is no step: x stays.
+        solved = jnp.all(jnp.isfinite(ravel_pytree(found)[0]))
+        trial = found.map(lambda a, b: jnp.where(solved, a, b), x)
         d, g = (ravel_pytree(v)[0] for v in (trial - x, at_x.gradient))
         model = jnp.vdot(g + 0.5 * (H @ d), d)
         return trial, phi.value(x.tree) - phi.value(trial.tree) - model, damping

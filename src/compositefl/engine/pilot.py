@@ -51,6 +51,7 @@ MEMORY = 4.0  # with minibatches: gamma / eta_hat
 OLD = (0.4, 0.7)  # shares of the rounds so far: what was then is compared with what is now
 CREEPING = 4.0  # as CERTAIN, for the progress since then
 EARLY = 20  # rounds before which creeping is not told from the start
+LEAST = 1e-5  # of a step of 1/L, below which no path is set: in float32 the model would stand still
 COOL = 0.5  # of the rounds of a side of a duel, how many it ends with calmer numbers
 COOLING = 2  # at least so many
 PATIENCE = 0.3  # of the rounds so far, the rest after a step down at the floor of the noise
@@ -390,9 +391,10 @@ class Pilot:
         """Whether the champion's progress is lost in the noise of psi.
 
         That of this phase, and that of the last half of the run: where psi creeps, in directions
-        of little curvature, a single phase does not show it.
+        of little curvature, a single phase does not show it. Noise that float32 cannot see in psi
+        is no reason for shorter steps.
         """
-        if not self._hidden():
+        if not self._hidden() or self._scatter() <= ROUNDING * abs(self._level()):
             return False
         now = self.course[-1][0]
         old = [psi for round_, psi in self.course if round_ <= OLD[1] * now]
@@ -443,7 +445,8 @@ class Pilot:
             return self.scale
         server *= self.scale.server
         most = min(self.most, self.gentle) / server
-        return Scale(min(path * self.scale.path, most), server)
+        least = min(self.scale.path, LEAST / self.curvature)
+        return Scale(max(least, min(path * self.scale.path, most)), server)
 
 
 def longest_path(method: Algorithm) -> float:

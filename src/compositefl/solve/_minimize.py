@@ -4,7 +4,7 @@ import dataclasses
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import jax
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 UNEQUAL = 2.0  # sizes of clients that differ by more than this factor are worth a word
 _TOLD: WeakSet[DataIdentity] = WeakSet()  # data whose unequal clients were told of
 APART = 1e3  # scales of features that differ by more than this factor are worth a word
+_SCALES: WeakKeyDictionary[DataIdentity, str] = WeakKeyDictionary()  # what is said of them
 _TOLD_OF_SCALES: WeakSet[DataIdentity] = WeakSet()
 
 CHOSEN = ("local_lr", "server_lr", "gamma", "eta")  # by a theorem, not by the user
@@ -126,6 +127,8 @@ def minimize(
         "tolerance": tolerance,
         "noise": options.noise(algorithm, len(problem.sizes)),
     }
+    if "hessian" not in algorithm.needs and (scales := about_scales(problem)):
+        config["scales"] = scales
     result = Result(
         params=params,
         history=[{k: v for k, v in row.items() if k != "run"} for row in run.history],
@@ -185,8 +188,9 @@ def theory_steps(
 def cautions(problem: Problem, algorithm: Algorithm, options: Options) -> list[str]:
     """What this run, though allowed, will probably do: sentences for warnings before it starts."""
     notes = [*algorithm.cautions(options.dtype), *_about_weights(problem, options)]
-    if "hessian" not in algorithm.needs:
-        notes += _about_scales(problem)
+    if "hessian" not in algorithm.needs and problem.data not in _TOLD_OF_SCALES:
+        _TOLD_OF_SCALES.add(problem.data)
+        notes += [scales] if (scales := about_scales(problem)) else []
     if options.dtype == "float64" and problem.short_start:
         notes.append(
             "params are float32 in a run with dtype='float64': the start has their 7 digits; make "
@@ -214,15 +218,16 @@ def _about_weights(problem: Problem, options: Options) -> list[str]:
     ]
 
 
-def _about_scales(problem: Problem) -> list[str]:
-    """What features of very different scale do to gradient steps; said once for the same data."""
-    found = None if problem.data in _TOLD_OF_SCALES else feature_scales(problem)
-    _TOLD_OF_SCALES.add(problem.data)
-    if found is None or found.ratio <= APART:
-        return []
-    return [
-        f"columns {found.small} and {found.large} of x differ in scale by a factor of "
-        f"{found.ratio:.0e}: one step size cannot serve both, and the model hardly moves in the "
-        "small ones; divide the columns by their scales, or take compositefl.linear_model, which "
-        "does so"
-    ]
+def about_scales(problem: Problem) -> str:
+    """What features of very different scale do to gradient steps; "" where they are alike."""
+    if problem.data not in _SCALES:
+        found = feature_scales(problem)
+        _SCALES[problem.data] = ""
+        if found is not None and found.ratio > APART:
+            _SCALES[problem.data] = (
+                f"Columns {found.small} and {found.large} of x differ in scale by a factor of "
+                f"{found.ratio:.0e}: one step size cannot serve both, and the model hardly moves "
+                "in the small ones; divide the columns by their scales, or take "
+                "compositefl.linear_model, which does so"
+            )
+    return _SCALES[problem.data]

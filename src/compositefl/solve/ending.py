@@ -16,6 +16,10 @@ RISE = 1e-3  # psi this much above its start, relatively, is above it: less may 
 FALL = 1e-3  # without a tolerance: the residual's share of its start that counts as converged
 FLOOR = 1e-6  # without a tolerance: a residual this small beside max(1, |psi|) is zero to rounding
 FEWEST = 6  # evaluations from which a trend can be read
+SHORT = 30  # rounds before which no progress is no end
+DEEP = 1e3  # psi below minus this times max(1, |its start|), and still sinking, has no lower bound
+BOTTOMLESS = 1e9  # the same for any psi
+SINKING = 0.2  # share of its whole fall that psi falls in the last third, where it sinks
 CERTAIN = 3.0  # standard errors that a trend must exceed
 REMEDIES = {
     "minibatches": "larger batches",
@@ -28,6 +32,7 @@ KINDS = (
     "diverged",
     "not finite",
     "above start",
+    "unbounded",
     "stalled",
     "noise floor",
     "falling",
@@ -35,7 +40,7 @@ KINDS = (
     "stopped early",
     "converged",
 )
-BAD = KINDS[:3]
+BAD = KINDS[:4]
 FULL_RUNS = ("rounds", "tolerance", "diverged")  # reasons to stop that are no interruption
 
 
@@ -54,7 +59,7 @@ class Ending:
 
     @property
     def bad(self) -> bool:
-        """The model is worse than the start, or not finite."""
+        """The model is worse than the start, not finite, or on its way to infinity."""
         return self.kind in BAD
 
     @property
@@ -71,14 +76,18 @@ def how_it_ended(
     tolerance: float | None = None,
     noise: Sequence[str] = (),
     diverged: Sequence[int] = (),
+    scales: str = "",
 ) -> Ending:
     """The ending of a run of one or more trials; with several, of the worst one.
 
     history: columns round, trial, psi, natural_residual_sq. noise: what makes the rounds random.
     diverged: of each trial the round that left the finite numbers, counted from 1, 0 for none.
+    scales: a clause about features of very different scale, where gradient steps met them.
 
-    Converged means: psi is not above its start, and the norm of the natural residual is at most
-    the tolerance, or without one at most a thousandth of its start.
+    Converged means: psi is not above its start and has a lower bound, as far as can be seen, and
+    the norm of the natural residual is at most the tolerance, or without one at most a thousandth
+    of its start. With features of very different scale that says nothing, because the start's is
+    that of the large ones: then it must be zero to rounding.
     """
     table = columns(history)
     if len(table.get("sites", ())):  # of a network: rows from fewer sites are of another f
@@ -92,7 +101,7 @@ def how_it_ended(
     endings = []
     for trial, round_ in zip(trials, [*diverged, *[0] * len(trials)], strict=False):
         rows = {name: series[table["trial"] == trial] for name, series in table.items()}
-        endings.append(_of_one(_Course.of(rows), stopped, tolerance, noise, round_))
+        endings.append(_of_one(_Course.of(rows), stopped, tolerance, noise, round_, scales))
     ranks = [KINDS.index(ending.kind) for ending in endings]
     worst = endings[int(np.argmin(ranks))]
     if len(trials) == 1:
@@ -132,22 +141,42 @@ class _Course(NamedTuple):
     psi: np.ndarray
     residual: np.ndarray
     zeros: np.ndarray  # share of the parameters that are zero
+    normal_map: np.ndarray  # its norm
+    local_lr: np.ndarray  # where it sets itself, else NaN
 
     @classmethod
     def of(cls, rows: dict[str, np.ndarray]) -> "_Course":
         residual = np.sqrt(rows["natural_residual_sq"].astype(float))
+        none = np.full(len(residual), np.nan)
         zeros = rows.get("zeros", np.zeros(len(residual))).astype(float)
-        return cls(rows["round"].astype(float), rows["psi"].astype(float), residual, zeros)
+        normal_map = np.sqrt(rows.get("normal_map_sq", none).astype(float))
+        local_lr = rows.get("local_lr", none).astype(float)
+        rounds, psi = rows["round"].astype(float), rows["psi"].astype(float)
+        return cls(rounds, psi, residual, zeros, normal_map, local_lr)
 
     @property
     def start(self) -> float:
         """The first finite residual."""
         return next((float(r) for r in self.residual if np.isfinite(r)), math.inf)
 
-    def late(self) -> "_Course":
-        """The last third, where the end is read from."""
-        count = max(FEWEST - 1, len(self.rounds) // 3)
+    @property
+    def start_psi(self) -> float:
+        """The first finite psi: a start may be infeasible."""
+        return next((float(psi) for psi in self.psi if np.isfinite(psi)), math.inf)
+
+    def late(self, share: int = 3) -> "_Course":
+        """The last third, where the end is read from, or another share."""
+        count = max(FEWEST - 1, len(self.rounds) // share)
         return _Course(*(series[-count:] for series in self))
+
+    def sinks(self) -> bool:
+        """Whether psi is far below zero and falls as it did: it has no minimum, it seems."""
+        start, end = self.start_psi, float(self.psi[-1])
+        least = -max(1.0, abs(start))
+        if end >= DEEP * least or not math.isfinite(start):
+            return False
+        before = float(self.psi[-1 - len(self.psi) // 3])
+        return end < BOTTOMLESS * least or before - end > SINKING * (start - end)
 
 
 class _Trend(NamedTuple):
@@ -170,9 +199,15 @@ class _Trend(NamedTuple):
 
 
 def _of_one(
-    course: _Course, stopped: str, tolerance: float | None, noise: Sequence[str], diverged: int
+    course: _Course,
+    stopped: str,
+    tolerance: float | None,
+    noise: Sequence[str],
+    diverged: int,
+    scales: str,
 ) -> Ending:
-    rounds, psi, residual, zeros = (series[-1] for series in course)
+    rounds, psi, residual, zeros, *_ = (series[-1] for series in course)
+    done = f"{rounds:.0f} round{'' if rounds == 1 else 's'}"
     measured = f"natural residual {residual:.2g} (start {course.start:.2g})"
 
     def ending(kind: str, sentence: str) -> Ending:
@@ -189,36 +224,53 @@ def _of_one(
             return ending("stopped early", f"stopped early after round {rounds:.0f}: {stopped}")
         return ending("not finite", f"ended with psi {psi:.4g} and {measured}: not converged")
     if rose(course.psi.tolist()):
-        start = next(p for p in course.psi if np.isfinite(p))
         return ending(
             "above start",
-            f"ended with psi {psi:.4g}, above its start {start:.4g}, {measured}: not converged. "
-            "Smaller steps, or features of one scale, usually help",
+            f"ended with psi {psi:.4g}, above its start {course.start_psi:.4g}, {measured}: not "
+            "converged. Smaller steps, or features of one scale, usually help",
         )
-    goal = max(FALL * course.start, FLOOR * max(1.0, abs(psi))) if tolerance is None else tolerance
+    if course.sinks():
+        return ending(
+            "unbounded",
+            f"psi sank to {psi:.4g} from {course.start_psi:.4g} and goes on, as if it had no lower "
+            f"bound, {measured}: not converged. A regulariser or a constraint can bound the model",
+        )
+    zero = FLOOR * max(1.0, min(abs(psi), abs(course.start_psi)))
+    goal = max(zero, 0.0 if scales else FALL * course.start) if tolerance is None else tolerance
     if residual <= goal:
         wanted = "" if tolerance is None else f", tolerance {tolerance:g}"
-        empty = ". All parameters are zero: a smaller weight of the regulariser keeps some"
-        return ending(
-            "converged",
-            f"converged in {rounds:.0f} rounds: {measured}{wanted}{empty if zeros == 1 else ''}",
-        )
+        more = ""
+        if zeros == 1:
+            more = ". All parameters are zero: a smaller weight of the regulariser keeps some"
+        elif abs(psi) <= FLOOR * abs(course.start_psi):
+            more = (
+                ". psi is zero to rounding: every sample is fitted, perhaps by numbers that would "
+                "grow without end; a penalty bounds them"
+            )
+        return ending("converged", f"converged in {done}: {measured}{wanted}{more}")
     if stopped not in FULL_RUNS:
         sentence = f"stopped early ({stopped}) after round {rounds:.0f}: {measured}"
         return ending("stopped early", sentence)
     missed = "" if tolerance is None else f", the tolerance {tolerance:g} was not reached"
     if np.isfinite(course.residual).sum() < FEWEST or not np.isfinite(course.late().residual).all():
-        return ending("too short to tell", f"ended after {rounds:.0f} rounds: {measured}{missed}")
-    return ending(*_unfinished(course, measured + missed, tolerance, goal, noise))
+        return ending("too short to tell", f"ended after {done}: {measured}{missed}")
+    return ending(*_unfinished(course, measured + missed, tolerance, goal, noise, scales))
 
 
 def _unfinished(
-    course: _Course, measured: str, tolerance: float | None, goal: float, noise: Sequence[str]
+    course: _Course,
+    measured: str,
+    tolerance: float | None,
+    goal: float,
+    noise: Sequence[str],
+    scales: str,
 ) -> tuple[str, str]:
     """Kind and sentence of a run that used all its rounds without converging."""
     late = course.late()
-    rounds = f"{late.rounds[-1]:.0f}"
-    decades = np.log10(np.maximum(late.residual, 1e-300))
+    rounds = f"{late.rounds[-1]:.0f} rounds"
+    if scales:
+        scales = f". {scales}"
+    decades = _decades(late.residual)
     trend = _Trend.of(late.rounds, decades)
     drop = np.nanmax(course.psi[np.isfinite(course.psi)]) - course.psi[-1]
     falls = trend.falls(0.02)
@@ -228,23 +280,46 @@ def _unfinished(
             left = (trend.end - math.log10(goal)) / -trend.slope
             to = "" if tolerance is not None else f" to {goal:.2g}"
             more = f"; about {_two_digits(left)} more rounds{to} at this pace" if left >= 1 else ""
-        return "falling", f"still falling after {rounds} rounds: {measured}{more}"
+        return "falling", f"still falling after {rounds}: {measured}{more}{scales}"
+    half = course.late(share=2)
+    if _Trend.of(half.rounds, _decades(half.residual)).falls(0.1):  # in bouts
+        return "falling", f"still falling after {rounds}: {measured}{scales}"
+    if late.rounds[-1] < SHORT:
+        return "too short to tell", f"ended after {rounds}: {measured}{scales}"
     low, high = late.residual.min(), late.residual.max()
     turns = np.mean(np.diff(np.sign(np.diff(decades))) != 0)
     where = f"since round {late.rounds[0]:.0f} or earlier"
     if noise:
         cause = " and ".join(noise)
-        what = ["smaller steps", *(REMEDIES[name] for name in noise if name in REMEDIES)]
+        what = [REMEDIES[name] for name in noise if name in REMEDIES]
+        if np.ptp(late.psi) <= FLOOR * abs(late.psi[-1]):
+            return "noise floor", (
+                f"psi is the same to six digits {where}, natural residual between {low:.2g} and "
+                f"{high:.2g}: {measured}. Noise ({cause}) hides what is left; it is less with "
+                f"{' or '.join(what) or 'full gradients'}{scales}"
+            )
+        what.insert(0, "smaller steps" if np.isnan(late.local_lr).all() else "more rounds")
         return "noise floor", (
             f"reached the floor of the noise ({cause}) {where}, natural residual between "
-            f"{low:.2g} and {high:.2g}: {measured}. It falls with {' or '.join(what)}"
+            f"{low:.2g} and {high:.2g}: {measured}. It falls with {' or '.join(what)}{scales}"
         )
     if turns > 0.4 and high > 2 * low:
         return "stalled", (
             f"oscillates {where}, natural residual between {low:.2g} and {high:.2g}: {measured}. "
-            "Smaller steps usually help"
+            f"Smaller steps usually help{scales}"
         )
-    return "stalled", (f"stalled {where}: {measured}. Other step sizes or another method may help")
+    normal_map = _decades(late.normal_map)
+    if np.isfinite(normal_map).all() and _Trend.of(late.rounds, normal_map).falls(0.005):
+        return "falling", (
+            f"after {rounds} the model stands still, but the normal map still falls: {measured}. "
+            f"A smaller gamma, or more rounds, lets it move{scales}"
+        )
+    help_ = "Other step sizes or another method may help"
+    return "stalled", f"stalled {where}: {measured}. {help_}{scales}"
+
+
+def _decades(norms: np.ndarray) -> np.ndarray:
+    return np.log10(np.maximum(norms, 1e-300))
 
 
 def _two_digits(number: float) -> str:

@@ -92,13 +92,15 @@ class Result:
             tolerance=self.config.get("tolerance"),
             noise=self.config.get("noise", ()),
             diverged=self.diverged,
+            scales=self.config.get("scales", ""),
         )
 
     @property
     def converged(self) -> bool:
         """The natural residual is at most the tolerance, or without one a thousandth of its start.
 
-        In every trial, and never with psi above its start.
+        In every trial, and never with psi above its start or sinking without end. Features of very
+        different scale ask for more, see `solve.ending`.
         """
         return self.ending.converged
 

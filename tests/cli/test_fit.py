@@ -170,7 +170,8 @@ OTHER_TABLES = [  # of one more site, what the message must say
     (table(9, 5, readmitted=[0, 1, 1] * 3), "the target 'readmitted' holds text, such as 'yes'; a"),
     (table(9, 5, readmitted=[None] + ["no"] * 8), "'readmitted' has no value in 1 row"),
     (table(9, 5, readmitted="maybe"), "--family binomial is for two classes; 'readmitted' has 3"),
-    (table(9, 5, age=np.inf), "infinite values in column 'age' of site 'x'"),
+    (table(9, 5, age=np.inf), "infinite values in column 'age' of site 'x' (9 rows); only finite"),
+    (table(9, 5, readmitted=[np.inf] + [0] * 8), "column 'readmitted' holds inf in 1 row; only f"),
 ]
 
 
@@ -276,6 +277,9 @@ def test_models_that_are_none(cli, fit, tmp_path):
         answer = cli("predict", *words.split())
         assert answer.code == 2 and answer.err.count("\n") == 1, answer.err
         assert text in answer.err
+    table(9, 5, age=np.inf).to_csv("x.csv", index=False)
+    refused = cli("predict", "out/model.json", "x.csv").err
+    assert "x.csv: infinite values in column 'age'; only finite numbers are allowed" in refused
     table(9, 5, age="old").to_csv("x.csv", index=False)
     assert "x.csv: column 'age' holds text" in cli("predict", "out/model.json", "x.csv").err
 

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from compositefl.core.errors import CompositeFLError
+from compositefl.data.site_tables import class_column
 from compositefl.data.tables import class_labels, features_and_target, read_table, site_rows
 
 ROWS = 24
@@ -71,12 +72,49 @@ def test_labels_and_sites():
     assert rows["Ulm"].tolist() == list(range(0, ROWS, 4))
 
 
+@pytest.mark.parametrize(
+    ("y", "text"),
+    [
+        ([1.0, np.inf], "holds numbers such as inf, not classes: words or whole numbers"),
+        ([np.inf, np.inf], "holds numbers such as inf, not classes"),
+        ([-np.inf, 0.0], "holds numbers such as -inf, not classes"),
+        ([0.5, np.inf], "holds numbers such as 0.5, not classes"),
+        ([], "holds nothing; it needs 2 classes"),
+    ],
+)
+def test_targets_that_are_no_classes(y, text):
+    with pytest.raises(CompositeFLError, match=f"f.csv: the target {text}"):
+        class_labels(np.array(y, float), file="f.csv")
+
+
+@pytest.mark.parametrize(
+    ("y", "text"),
+    [
+        ([0.0, np.inf], "there: column 'y' holds inf in 1 row; only finite numbers are allowed"),
+        ([-np.inf, -np.inf], "there: column 'y' holds -inf in 2 rows"),
+        ([0.0, 1e300], "such as 1e\\+300, not classes: words or whole numbers up to 90071"),
+        ([0, 2**53 + 1], "such as 9.0072e\\+15, not classes"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_labels_of_sites_that_are_no_classes(y, text):
+    frames = {"here": pd.DataFrame({"y": [0, 1]}), "there": pd.DataFrame({"y": y})}
+    with pytest.raises(CompositeFLError, match=text):
+        class_column(frames, "y")
+
+
+def test_the_largest_labels_stay_apart():
+    frames = {"here": pd.DataFrame({"y": [2**53 - 1, 2**53 - 2]})}
+    assert class_column(frames, "y").tolist() == [2**53 - 1, 2**53 - 2]
+
+
 BAD = [  # changes of the table, what features_and_target must say
     ({"clinic": 1.0, "dose": ["1.5"] * 23 + ["much"]}, "column 'dose' (such as 'much') holds text"),
     ({"clinic": pd.Categorical([1, 2] * 12)}, "column 'clinic' (such as '1') holds text or categ"),
     ({"clinic": pd.Timestamp(0)}, "column 'clinic'"),
     ({"clinic": 1.0, "age": [np.nan] * 2 + [0.0] * 22}, "missing values in column 'age' (2 rows)"),
-    ({"clinic": np.inf}, "infinite values in column 'clinic'"),
+    ({"clinic": np.inf}, "infinite values in column 'clinic'; only finite numbers are allowed"),
+    ({"clinic": 1.0, "healthy": [np.inf] * 2 + [0] * 22}, "column 'healthy' holds inf in 2 rows"),
     ({"clinic": 1.0, "healthy": [None] + ["no"] * 23}, "column 'healthy' has no value in 1 row"),
     ({"clinic": 1.0, "Unnamed: 0": range(ROWS)}, "'Unnamed: 0' is a column without a name"),
 ]
@@ -166,6 +204,24 @@ def test_a_test_file_must_fit(cli, csv):
     path = csv("short.csv")
     frame.to_csv(path, index=False)
     assert "short.csv lacks column 'dose'" in cli(*PGD, csv(), *words, path).err
+
+
+@pytest.mark.parametrize("words", ["--model logistic", "--model linear", ""])
+def test_an_infinite_number_is_told_by_its_column(words, cli, csv):
+    one = [np.inf] + [0.0] * (ROWS - 1)
+    call = ["--target", "healthy", "--site", "clinic", *words.split()]
+    numbers = np.arange(ROWS) % 2
+    for changes, text in (
+        ({"healthy": one}, "column 'healthy' holds inf in 1 row; only finite numbers are allowed"),
+        ({"healthy": numbers, "dose": one}, "infinite values in column 'dose'; only finite"),
+        ({"healthy": numbers, "clinic": one}, "column 'clinic' holds inf in 1 row; only finite"),
+    ):
+        answer = cli(*PGD, csv(**changes), *call)
+        assert answer.code == 2 and answer.err.count("\n") == 1, answer.err
+        assert answer.err.startswith("error: --data ") and text in answer.err
+    good = csv(healthy=numbers)
+    answer = cli(*PGD, good, *call, "--test", csv("test.csv", healthy=one))
+    assert "error: --test " in answer.err and "test.csv: column 'healthy' holds inf" in answer.err
 
 
 def test_options_of_tables_need_a_table(cli):

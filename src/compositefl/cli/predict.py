@@ -44,8 +44,12 @@ def run_predict(file: Path, data: Path, out: Path | None, keep: list[str], overw
             f"{where}: missing values in {tables.list_columns(missing)}; a model fitted with "
             "--impute mean takes them"
         )
-    if np.isinf(x.to_numpy()).any():
-        raise CompositeFLError(f"{where} has infinite values")
+    infinite = x.columns[np.isinf(x.to_numpy()).any(axis=0)]
+    if len(infinite):
+        raise CompositeFLError(
+            f"{where}: infinite values in {tables.list_columns(infinite)}; only finite numbers are "
+            "allowed"
+        )
     offset = _offset(model, frame, where)
     made = predictions(model, x, offset)
     kept = split(keep)

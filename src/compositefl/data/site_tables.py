@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Frames = Mapping[str, "pd.DataFrame"]
+LARGEST = 2**53 - 1  # whole number that float64 tells from both neighbours
 
 
 def read_sites(files: Mapping[str, str | Path]) -> dict[str, "pd.DataFrame"]:
@@ -132,7 +133,7 @@ def numbers(frame: "pd.DataFrame", names: Sequence[str]) -> "pd.DataFrame":
 
 
 def number_column(frames: Frames, name: str, what: str) -> np.ndarray:
-    """One column of numbers without missing values over all sites. what: for errors."""
+    """One column of finite numbers over all sites. what: for errors."""
     found = []
     for where, frame in frames.items():
         series = tables.column(frame, name, file=where)
@@ -142,10 +143,7 @@ def number_column(frames: Frames, name: str, what: str) -> np.ndarray:
                 f"{where}: column '{name}', {what}, holds text, such as '{words}'; it must hold "
                 "numbers"
             )
-        values = series.to_numpy(np.float64)
-        if not np.isfinite(values).all():
-            raise CompositeFLError(f"{where}: column '{name}', {what}, holds infinite values")
-        found.append(values)
+        found.append(series.to_numpy(np.float64))
     return np.concatenate(found)
 
 
@@ -166,7 +164,10 @@ def class_column(frames: Frames, name: str) -> np.ndarray:
     if all(series.dtype.kind == "b" for series in columns.values()):
         return np.concatenate([series.to_numpy(bool) for series in columns.values()])
     values = np.concatenate([series.to_numpy(np.float64) for series in columns.values()])
-    if (values != np.rint(values)).any():
-        first = values[values != np.rint(values)][0]
-        raise CompositeFLError(f"the target '{name}' holds numbers such as {first:g}, not classes")
+    whole = (values == np.rint(values)) & (np.abs(values) <= LARGEST)
+    if not whole.all():
+        raise CompositeFLError(
+            f"the target '{name}' holds numbers such as {values[~whole][0]:g}, not classes: words "
+            f"or whole numbers up to {LARGEST}"
+        )
     return values.astype(np.int64)

@@ -83,12 +83,13 @@ def _read_npz(path: Path) -> "pd.DataFrame":
 
 
 def column(frame: "pd.DataFrame", name: str, *, file: str | Path = "the table") -> "pd.Series":
-    """A column without missing values, or an error that names the file and the column."""
+    """A column without missing or infinite values, or an error that names file and column."""
     require_column(frame, name, file=file)
     missing = int(frame[name].isna().sum())
     if missing:
         rows = "row" if missing == 1 else "rows"
         raise CompositeFLError(f"{file}: column '{name}' has no value in {missing} {rows}")
+    _refuse_infinite(frame[name], name, file)
     return frame[name]
 
 
@@ -137,7 +138,9 @@ def features_and_target(
     infinite = np.isinf(x).any(axis=0)
     if infinite.any():
         names = [name for name, found in zip(features, infinite, strict=True) if found]
-        raise CompositeFLError(f"{file}: infinite values in {list_columns(names)}")
+        raise CompositeFLError(
+            f"{file}: infinite values in {list_columns(names)}; only finite numbers are allowed"
+        )
     return x, y.to_numpy(), list(features)
 
 
@@ -148,10 +151,15 @@ def class_labels(
 
     known: the classes of the training data; a value of y that is none of them is refused.
     """
-    if y.dtype.kind == "f" and not (np.isfinite(y) & (y == np.rint(y))).all():
-        first = y[~(y == np.rint(y))][0]
-        raise CompositeFLError(f"{file}: the target holds numbers such as {first}, not classes")
+    whole = np.isfinite(y) & (y == np.rint(y)) if y.dtype.kind == "f" else np.ones(len(y), bool)
+    if not whole.all():
+        raise CompositeFLError(
+            f"{file}: the target holds numbers such as {y[~whole][0]}, not classes: words or whole "
+            "numbers"
+        )
     classes = sorted(set(y.tolist()), key=_order) if known is None else list(known)
+    if not classes:
+        raise CompositeFLError(f"{file}: the target holds nothing; it needs 2 classes")
     if len(classes) < 2:
         raise CompositeFLError(f"{file}: the target holds {classes[0]!r} alone; it needs 2 classes")
     number = {value: i for i, value in enumerate(classes)}
@@ -196,6 +204,21 @@ def _refuse_text(frame: "pd.DataFrame", file: str | Path) -> None:
             f"{file}: features must be numbers, but {list_columns(found, quote=False)} "
             f"{'hold' if len(found) > 1 else 'holds'} text or categories; turn them into numbers, ",
             remedy="drop them",
+        )
+
+
+def _refuse_infinite(series: "pd.Series", name: str, file: str | Path) -> None:
+    import pandas as pd
+
+    if not pd.api.types.is_float_dtype(series):
+        return
+    values = series.to_numpy(np.float64)
+    infinite = values[np.isinf(values)]
+    if len(infinite):
+        rows = "1 row" if len(infinite) == 1 else f"{len(infinite)} rows"
+        raise CompositeFLError(
+            f"{file}: column '{name}' holds {infinite[0]} in {rows}; only finite numbers are "
+            "allowed"
         )
 
 

@@ -80,10 +80,10 @@ def refuse_missing(
         counts = bad(dense[mine]).sum(axis=0)
         if counts.any():
             at = int(np.argmax(counts > 0))
-            filled = bad is np.isnan
+            filled, count = bad is np.isnan, f"{counts[at]} row{'s' if counts[at] > 1 else ''}"
             raise CompositeFLError(
-                f"X has {what} in column '{names[at]}' of site '{site}' ({counts[at]} rows)"
-                + ("; " if filled else ""),
+                f"X has {what} in column '{names[at]}' of site '{site}' ({count}); "
+                + ("" if filled else "only finite numbers are allowed"),
                 parameter="X",
                 remedy="impute" if filled else None,
             )

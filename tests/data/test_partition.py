@@ -241,6 +241,24 @@ def test_from_lists():
         partition.from_lists([])
 
 
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ((np.zeros((2, 4)), np.zeros(2)), r"samples 0 of shape \(4,\), client 0 has \(3,\)"),
+        ((np.zeros((2, 3)), np.zeros((2, 1))), r"samples 1 of shape \(1,\), client 0 has \(\)"),
+        ((np.zeros((2, 3, 1)), np.zeros(2)), r"samples 0 of shape \(3, 1\), client 0 has \(3,\)"),
+    ],
+)
+def test_clients_with_other_features_are_named(wrong, text):
+    good = np.zeros((5, 3)), np.zeros(5)
+    with pytest.raises(CompositeFLError, match=f"client 2 has {text}; all must have the same"):
+        partition.from_lists([good, good, wrong])
+    with pytest.raises(CompositeFLError, match="client 1 has samples x of shape"):
+        partition.from_lists([data.Samples(*good), data.Samples(wrong[0][:, :2], wrong[1])])
+    with pytest.raises(CompositeFLError, match=r"client 1 has samples of shape \(2,\), client 0"):
+        partition.from_lists([np.zeros((5, 3)), np.zeros((5, 2))])
+
+
 def test_slices_are_partitions_of_the_chosen_clients():
     parts = partition.iid(make(20), 5)
     some = parts[1:3]

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from compositefl.core.arrays import as_arrays
 from compositefl.core.errors import CompositeFLError, require_integer, require_positive, wrong_value
+from compositefl.core.trees import named_leaves
 from compositefl.core.types import Batch
 from compositefl.data import synthetic as synthetic_data
 from compositefl.data.samples import sample_count, take
@@ -221,7 +222,7 @@ def from_indices(
 
 
 def from_lists(batches: Sequence[Batch], *, labels: ArrayLike | None = None) -> Partition:
-    """Data that comes grouped: one batch a client, all with the same structure."""
+    """Data that comes grouped: one batch a client, all with the same structure and shapes."""
     if not len(batches):
         raise CompositeFLError("a partition needs at least one client")
     structures: list[jax.tree_util.PyTreeDef] = [jax.tree.structure(batch) for batch in batches]
@@ -231,6 +232,15 @@ def from_lists(batches: Sequence[Batch], *, labels: ArrayLike | None = None) -> 
                 f"client {client} has structure {structure}, client 0 has {structures[0]}"
             )
     sizes = [sample_count(batch) for batch in batches]
+    first = _sample_shapes(batches[0])
+    for client, batch in enumerate(batches):
+        for i, shape in enumerate(_sample_shapes(batch)):
+            if shape != first[i]:
+                name = named_leaves(batch)[i][0]
+                raise CompositeFLError(
+                    f"client {client} has samples {f'{name} ' if name else ''}of shape {shape}, "
+                    f"client 0 has {first[i]}; all must have the same"
+                )
     data = jax.tree.map(lambda *leaves: np.concatenate(leaves), *batches)
     return Partition(data, np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]), labels)
 
@@ -258,6 +268,10 @@ def _sizes(data: Batch, clients: int) -> tuple[int, int]:
     if number > count:
         raise CompositeFLError(f"{number} clients cannot share {count} samples")
     return number, count
+
+
+def _sample_shapes(batch: Batch) -> list[tuple[int, ...]]:
+    return [np.shape(leaf)[1:] for leaf in jax.tree.leaves(batch)]
 
 
 def _labels(data: Batch, labels: ArrayLike | None) -> np.ndarray | None:

@@ -56,6 +56,8 @@ CASES = [  # options, what the message must say
     ),
     ("--regularizer group-lasso:0.1", ["leave it out with --unpenalized 'dense0/bias'\n"]),
     ("--data-folder /nowhere --dataset mnist", ["error: --data-folder /nowhere is not a folder"]),
+    ("--data-folder /tmp", ["error: --data-folder /tmp does not go here: dataset 'digits' needs"]),
+    ("--data-folder /tmp --dataset synthetic", ["does not go here: dataset 'synthetic' needs no"]),
     ("--algorithm fednmpa", ["--algorithm fednmpa", "did you mean 'fednmap'"]),
     ("--dataset digit", ["--dataset digit", "did you mean 'digits'"]),
     ("--model mpl", ["--model mpl", "did you mean 'mlp'"]),

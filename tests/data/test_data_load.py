@@ -151,6 +151,14 @@ def test_unknown_names():
         data.load("synthetic", client=3)
 
 
+@pytest.mark.parametrize("name", ["digits", "synthetic"])
+def test_a_folder_where_there_are_no_files(name, tmp_path):
+    with pytest.raises(CompositeFLError) as caught:
+        data.load(name, tmp_path)
+    expected = f"folder={tmp_path} does not go here: dataset '{name}' needs no files"
+    assert str(caught.value) == expected
+
+
 def test_every_listed_dataset_can_be_asked_for():
     for name in data.DATASETS:
         if name in ("digits", "synthetic"):

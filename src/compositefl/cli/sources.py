@@ -48,6 +48,7 @@ def load_source(settings: Settings) -> Source:
     spread = _partition_name(name, settings)
     options = _partition_options(spread, settings, name)
     if spread == "synthetic":
+        _refuse(settings, ("data_folder",), "dataset 'synthetic' needs no files")
         with about("--dataset", "synthetic"):
             clients = PARTITIONS[spread][0](**options)
         return Source(name, clients, None, int(options.get("classes", 10)), {})

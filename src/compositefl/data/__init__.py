@@ -19,6 +19,7 @@ DATASETS = {
     "a9a": "census income, 123 binary features, 32,561 + 16,281 samples, 2 classes",
     "synthetic": "synthetic(alpha, beta) of FedProx, made on the spot, heterogeneous by client",
 }
+NO_FILES = ("digits", "synthetic")  # need no folder
 
 
 def load(name: str, folder: str | os.PathLike[str] | None = None, **options: Any) -> Dataset:
@@ -28,7 +29,8 @@ def load(name: str, folder: str | os.PathLike[str] | None = None, **options: Any
 
     Files are looked for in `folder`, in $COMPOSITEFL_DATA and in the user's cache, directly or in a
     sub-folder named as the dataset, and downloaded into the cache otherwise. Their hashes are
-    checked in every case. `options` are those of `data.synthetic.generate`.
+    checked in every case; "digits" and "synthetic" have none. `options` are those of
+    `data.synthetic.generate`.
     """
     if ":" in name:
         given = options if folder is None else {"folder": folder, **options}
@@ -40,6 +42,12 @@ def load(name: str, folder: str | os.PathLike[str] | None = None, **options: Any
         if option not in known:
             allowed = f"it takes {', '.join(known)}" if known else "it takes none"
             raise CompositeFLError(f"dataset '{name}' has no option '{option}'; {allowed}")
+    if folder is not None and name in NO_FILES:
+        raise CompositeFLError(
+            f"folder={folder} does not go here: dataset '{name}' needs no files",
+            parameter="folder",
+            value=folder,
+        )
     if name == "synthetic":
         return synthetic.load(**options)
     if name == "digits":

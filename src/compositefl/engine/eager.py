@@ -31,9 +31,10 @@ from compositefl.core.types import (
     Upload,
 )
 from compositefl.core.vector import Vector
+from compositefl.data import take
 from compositefl.engine.client import AT_ANCHOR, CHUNK, answers_at_anchor, gradients_at
 from compositefl.engine.sampling import minibatch
-from compositefl.problem import Coupled, External
+from compositefl.problem import Coupled, External, uncoupled
 
 
 def parts(loss: External | Coupled, size: int) -> Iterator[tuple[np.ndarray, float]]:
@@ -70,14 +71,10 @@ def mean_value(function: External | Coupled, params: Params, samples: Batch) -> 
     return float(mean_over_parts(partial(external(function), params), function, samples))
 
 
-def take(samples: Batch, rows: np.ndarray) -> Batch:
-    """Some of the samples."""
-    return jax.tree.map(lambda a: a[rows], samples)
-
-
 def external(loss: External | Coupled) -> External:
-    """The function itself, whether coupled or not."""
-    return loss.function if isinstance(loss, Coupled) else loss  # type: ignore[return-value]
+    """The function itself, which is one outside JAX."""
+    own: External = uncoupled(loss)
+    return own
 
 
 class LoopOracle(NamedTuple):

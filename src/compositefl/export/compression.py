@@ -34,7 +34,7 @@ from compositefl.models.layers import (
     Pad,
     Select,
 )
-from compositefl.problem.losses import Coupled
+from compositefl.problem.losses import uncoupled
 from compositefl.solve.result import Result
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def network_of(
                 )
             params = jax.tree.map(lambda a: a[trial], params)
         loss = result.loss if loss is None else loss
-    loss = loss.function if isinstance(loss, Coupled) else loss
+    loss = uncoupled(loss)
     if loss is None:
         raise CompositeFLError(f"{who} needs model=, the model of these parameters")
     if not isinstance(loss, NetworkLoss):

@@ -240,7 +240,7 @@ class Site:
     def _derivatives(
         self, part: Part, eta: Array, weight: Array, expected: bool = False
     ) -> tuple[float, Array, Curvature]:
-        """(weighted loss, first derivatives, what `_hessian` needs)."""
+        """(weighted loss, first derivatives, what `_hessians` needs)."""
         if part.times is not None:
             here = survival.partial_likelihood(part.times, eta[:, 0], weight)
             return here.loss, here.first[:, None], here

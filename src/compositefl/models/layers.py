@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ import numpy as np
 from compositefl.core.errors import CompositeFLError, unknown_name
 from compositefl.core.types import Array, Params
 
-Shape = tuple[int, ...]
+Shape: TypeAlias = tuple[int, ...]
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "sigmoid": jax.nn.sigmoid,

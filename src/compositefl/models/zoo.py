@@ -8,7 +8,7 @@ arguments return the same model.
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from compositefl.core.errors import CompositeFLError, require_integer, unknown_name, wrong_value
 from compositefl.core.resolve import require_kind, resolve
@@ -29,13 +29,12 @@ from compositefl.models.layers import (
     MaxPool2x2,
     Network,
     Pad,
+    Shape,
     check_activation,
     initial_scale,
 )
 from compositefl.models.linear import LinearLoss
 from compositefl.models.vision import mobilenet_v3_small, resnet18
-
-Shape: TypeAlias = tuple[int, ...]
 
 
 def linear_regression(features: int, intercept: bool = False) -> Model:

@@ -9,7 +9,7 @@ from compositefl.problem.clients import (
     pieces,
 )
 from compositefl.problem.federated import DataIdentity, Problem
-from compositefl.problem.losses import Coupled, External
+from compositefl.problem.losses import Coupled, External, uncoupled
 
 __all__ = [
     "ByNumber",
@@ -22,4 +22,5 @@ __all__ = [
     "Stacked",
     "checked_clients",
     "pieces",
+    "uncoupled",
 ]

@@ -11,7 +11,7 @@ from compositefl.core.arrays import as_arrays
 from compositefl.core.errors import CompositeFLError, require_integer, wrong_value
 from compositefl.core.types import Accuracy, Batch, DType, Loss, Params
 from compositefl.problem.clients import OnDemand, Stacked, checked_clients, checked_sizes
-from compositefl.problem.losses import Coupled, External
+from compositefl.problem.losses import Coupled, External, uncoupled
 from compositefl.problem.mean_loss import require_mean
 
 
@@ -90,8 +90,7 @@ class Problem:
     @property
     def compiles(self) -> bool:
         """Whether JAX can compile the loss."""
-        loss = self.loss.function if isinstance(self.loss, Coupled) else self.loss
-        return not isinstance(loss, External)
+        return not isinstance(uncoupled(self.loss), External)
 
     @property
     def parameter_count(self) -> int:
@@ -100,7 +99,7 @@ class Problem:
 
     def gradient(self, x: Params, batch: Batch) -> Params:
         """The gradient of the mean loss of a batch."""
-        loss = self.loss.function if isinstance(self.loss, Coupled) else self.loss
+        loss = uncoupled(self.loss)
         if isinstance(loss, External):
             return loss.value_and_gradient(jax.device_get(x), batch)[1]
         return jax.grad(self.loss)(x, jax.tree.map(jnp.asarray, batch))

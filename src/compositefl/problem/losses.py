@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from compositefl.core.types import Array, Batch, Params
 
@@ -19,6 +20,11 @@ class Coupled:
     def __call__(self, params: Params, batch: Batch) -> Array:
         """The function's value on the batch."""
         return self.function(params, batch)
+
+
+def uncoupled(loss: Any) -> Any:
+    """The function itself, whether its samples are coupled or not."""
+    return loss.function if isinstance(loss, Coupled) else loss
 
 
 class External:

@@ -18,7 +18,7 @@ from compositefl.core.vector import unwrap
 
 # A number, an array like the leaf, or a pytree like the parameters; in the methods of a leaf one of
 # the first two.
-Entries: TypeAlias = float | jax.Array
+Entries: TypeAlias = float | np.ndarray | jax.Array | PyTree
 
 
 def is_one(value: PyTree) -> bool:

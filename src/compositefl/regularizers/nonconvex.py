@@ -15,7 +15,7 @@ import numpy as np
 
 from compositefl.core.component import component
 from compositefl.core.errors import require_that
-from compositefl.core.types import Number
+from compositefl.core.types import Array, Number
 from compositefl.regularizers.base import Regularizer
 from compositefl.regularizers.entries import Entries, is_traced, largest
 from compositefl.regularizers.operators import cast_like, soft_threshold
@@ -32,10 +32,10 @@ class _FoldedConcave(Regularizer):
     convex: ClassVar[bool] = False
     is_separable: ClassVar[bool] = True
 
-    def penalty(self, m: jax.Array) -> jax.Array:
+    def penalty(self, m: jax.Array) -> Array:
         raise NotImplementedError
 
-    def shrinkage(self, m: jax.Array, t: Number) -> jax.Array:
+    def shrinkage(self, m: jax.Array, t: Number) -> Array:
         raise NotImplementedError
 
     def leaf_value(self, x: jax.Array) -> jax.Array:
@@ -68,11 +68,11 @@ class MCP(_FoldedConcave):
     def rho(self) -> Number:
         return largest(lambda theta: 1.0 / theta, self.theta)
 
-    def penalty(self, m: jax.Array) -> jax.Array:
+    def penalty(self, m: jax.Array) -> Array:
         m = jnp.minimum(m, self.theta * self.weight)
         return self.weight * m - m * m / (2 * self.theta)
 
-    def shrinkage(self, m: jax.Array, t: Number) -> jax.Array:
+    def shrinkage(self, m: jax.Array, t: Number) -> Array:
         return t / (1 - t / self.theta) * jnp.maximum(self.weight - m / self.theta, 0)
 
 
@@ -100,12 +100,12 @@ class SCAD(_FoldedConcave):
     def rho(self) -> Number:
         return largest(lambda a: 1.0 / (a - 1), self.a)
 
-    def penalty(self, m: jax.Array) -> jax.Array:
+    def penalty(self, m: jax.Array) -> Array:
         m = jnp.minimum(m, self.a * self.weight)
         bend = jnp.maximum(m - self.weight, 0)
         return self.weight * m - bend * bend / (2 * (self.a - 1))
 
-    def shrinkage(self, m: jax.Array, t: Number) -> jax.Array:
+    def shrinkage(self, m: jax.Array, t: Number) -> Array:
         bent = t / (self.a - 1 - t) * (self.a * self.weight - m)
         return jnp.clip(bent, 0, t * self.weight)
 
@@ -131,10 +131,10 @@ class LogSum(_FoldedConcave):
     def rho(self) -> Number:
         return largest(lambda weight, theta: weight / (theta * theta), self.weight, self.theta)
 
-    def penalty(self, m: jax.Array) -> jax.Array:
+    def penalty(self, m: jax.Array) -> Array:
         return self.weight * jnp.log1p(m / self.theta)
 
-    def shrinkage(self, m: jax.Array, t: Number) -> jax.Array:
+    def shrinkage(self, m: jax.Array, t: Number) -> Array:
         # m minus the root, rationalised: no cancellation, and 0 for t = 0.
         s, c = m + self.theta, t * self.weight
         return 2 * c / (s + jnp.sqrt(jnp.maximum(s * s - 4 * c, 0)))
@@ -162,10 +162,10 @@ class TransformedL1(_FoldedConcave):
     def rho(self) -> Number:
         return largest(lambda weight, a: 2.0 * weight * (a + 1) / (a * a), self.weight, self.a)
 
-    def penalty(self, m: jax.Array) -> jax.Array:
+    def penalty(self, m: jax.Array) -> Array:
         return self.weight * (self.a + 1) * m / (self.a + m)
 
-    def shrinkage(self, m: jax.Array, t: Number) -> jax.Array:
+    def shrinkage(self, m: jax.Array, t: Number) -> Array:
         # With 1 - cos q = 2 sin^2(q/2), m minus the root is (4/3)(a+m) sin^2(q/6): exact for
         # small t, where arccos near 1 loses half the digits.
         s = self.a + m

@@ -13,7 +13,7 @@ def cast_like(value: Array, z: jax.Array) -> jax.Array:
     return jnp.asarray(value, z.dtype)
 
 
-def soft_threshold(z: jax.Array, u: Number) -> jax.Array:
+def soft_threshold(z: jax.Array, u: Array) -> jax.Array:
     """sign(z) * max(|z| - u, 0). Written so that z is exact for u = 0 and 0 exact for |z| <= u."""
     u = cast_like(u, z)
     return z - jnp.clip(z, -u, u)

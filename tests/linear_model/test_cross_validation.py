@@ -150,6 +150,17 @@ def test_other_scores_of_classes(scoring):
     assert model.alpha_ == model.alphas_[np.argmax(model.cv_mean_)]
 
 
+@pytest.mark.parametrize("scoring", ["auc", "deviance"])
+def test_a_fold_without_weight_is_not_there(scoring):
+    X, y = tables.breast_cancer()
+    fold, _ = folds_and_sites(len(X))
+    there = fold != 2
+    model = LogisticRegressionCV(alphas=[0.1, 0.01], scoring=scoring)
+    wanted = model.set_params(cv=fold[there]).fit(X[there], y[there]).cv_scores_
+    found = model.set_params(cv=fold).fit(X, y, sample_weight=there.astype(float)).cv_scores_
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
 def test_the_histogram_of_scores_with_outliers_keeps_three_digits():
     rng = np.random.default_rng(13)
     X = rng.standard_t(1.5, (2000, 1))  # linear predictors with heavy tails

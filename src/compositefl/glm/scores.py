@@ -133,8 +133,8 @@ def _sums(sites: Sites, path: Path, points: Array, problems: Array, score: str) 
 
     sums = ask()
     if score == "auc":  # the bins follow the distribution of the scores
-        with np.errstate(divide="ignore", invalid="ignore"):
-            centre = sums["score"] / sums["weight"]
-            spread = np.sqrt(np.maximum(sums["score_square"] / sums["weight"] - centre**2, 0))
+        weight = np.where(sums["weight"] > 0, sums["weight"], 1.0)  # a fold may hold nothing
+        centre = sums["score"] / weight
+        spread = np.sqrt(np.maximum(sums["score_square"] / weight - centre**2, 0))
         sums |= ask(centre=centre, spread=spread)
     return sums

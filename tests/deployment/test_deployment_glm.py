@@ -262,6 +262,11 @@ def test_requests_of_a_wrong_form_are_refused(tmp_path):
     for name, value in wrong.items():
         with pytest.raises(CompositeFLError, match="refused a request"):
             handle("sums", encode(about, pack_request("evaluate", good | {name: value})))
+    for number in (np.nan, np.inf, 2.0, 9, -1, True, [2]):
+        arrays = pack_request("evaluate", good) | {"method": np.array(number)}
+        with pytest.raises(CompositeFLError, match="the request names no method") as caught:
+            handle("sums", encode(about, arrays))
+        assert type(caught.value) is CompositeFLError
 
 
 @pytest.mark.parametrize(

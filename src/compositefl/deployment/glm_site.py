@@ -80,7 +80,7 @@ def pack_request(method: str, request: Request) -> dict[str, np.ndarray]:
 def unpack_request(arrays: dict[str, np.ndarray]) -> tuple[str, Request]:
     """What `pack_request` packed."""
     number = arrays.get("method", np.array(-1))
-    if number.shape != () or not 0 <= int(number) < len(METHODS):
+    if number.shape != () or number.dtype.kind != "i" or not 0 <= number < len(METHODS):
         raise CompositeFLError("the request names no method")
     request: Request = {
         name.removeprefix("ask/"): array.item() if array.shape == () else array

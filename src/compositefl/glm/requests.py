@@ -24,54 +24,80 @@ ENTRIES: dict[str, tuple[set[str], set[str]]] = {  # that a request must have, a
 
 
 def check_request(site: Site, method: str, request: Request, problems: int) -> None:
-    """Refuse a request of a wrong form, or for problems that there are not."""
+    """Refuse a request of a wrong form, or for problems that there are not.
+
+    Whatever a server sends, nothing else than a refusal comes of it, and what is not refused has
+    an answer of the shapes that `answer_shapes` says.
+    """
+    known = isinstance(method, str) and method in ENTRIES
+    _require(known, f"it must be one of {', '.join(ENTRIES)}")
     needed, possible = ENTRIES[method]
-    if not needed <= request.keys() <= needed | possible:
-        raise CompositeFLError(f"a request for {method} must have {', '.join(sorted(needed))}")
+    fits = needed <= request.keys() <= needed | possible
+    _require(fits, f"{method} must have {', '.join(sorted(needed))}")
     p = site.x.shape[1]
-    size = (1 + p) * site.outputs + site.family.has_scale
     if method in ("describe", "spread"):
-        _require(request["problems"] == problems, f"problems must be {problems}")
+        asked = request["problems"]
+        _require(type(asked) is int and asked == problems, f"problems must be {problems}")
     else:
-        _check_points(request, size, problems, POINTS if method == "validate" else problems)
+        _check_points(site, request, problems, POINTS if method == "validate" else problems)
     for name in ("mean", "scale"):
         if name in request:
             _check_numbers(name, request[name], (p,))
     if "scale" in request:
         _require((request["scale"] >= 0).all(), "scale must not be negative")
     if method == "evaluate":
-        columns, wanted = request["columns"], request["hessians"]
-        ok = (
-            columns.ndim == 1
-            and columns.dtype.kind == "i"
-            and len(np.unique(columns)) == len(columns)
-        )
-        _require(ok and ((columns >= 0) & (columns < p)).all(), "columns must be features")
-        _require(wanted.shape == request["problems"].shape, "hessians must be one per problem")
-        _require(wanted.dtype == bool, "hessians must be true or false")
-        for name in ("intercept", "expected"):
-            is_flag = isinstance(request.get(name, False), bool)
-            _require(is_flag, f"{name} must be true or false")
+        _check_evaluate(site, request, p)
     if method == "validate":
-        known = {*SCORES[site.family.response], "pearson"}
-        _require(request["score"] in known, f"score must be one of {', '.join(sorted(known))}")
-        for name in ("centre", "spread"):
-            if name in request:
-                _check_numbers(name, request[name], request["problems"].shape)
+        _check_validate(site, request)
 
 
-def _check_points(request: Request, size: int, problems: int, most: int) -> None:
+def _check_points(site: Site, request: Request, problems: int, most: int) -> None:
+    size = (1 + site.x.shape[1]) * site.outputs + site.family.has_scale
     which = request["problems"]
-    ok = isinstance(which, np.ndarray) and which.ndim == 1 and which.dtype.kind == "i"
-    _require(ok and 0 < len(which) <= most, f"there must be 1 to {most} problems")
+    ok = _is_array(which, "i") and which.ndim == 1 and 0 < len(which) <= most
+    _require(ok, f"problems must be 1 to {most} whole numbers")
     _require(((which >= 0) & (which < problems)).all(), f"problems must be below {problems}")
     _check_numbers("points", request["points"], (len(which), size))
 
 
+def _check_evaluate(site: Site, request: Request, p: int) -> None:
+    columns, wanted = request["columns"], request["hessians"]
+    ok = _is_array(columns, "i") and columns.ndim == 1
+    ok = ok and len(np.unique(columns)) == len(columns)
+    _require(ok and ((columns >= 0) & (columns < p)).all(), "columns must be features")
+    ok = _is_array(wanted, "b") and wanted.shape == request["problems"].shape
+    _require(ok, "hessians must be true or false for each problem")
+    for name in ("intercept", "expected"):
+        _require(type(request.get(name, False)) is bool, f"{name} must be true or false")
+    _require(
+        site.family.intercept or not request["intercept"],
+        f"intercept must be false for the family {site.family.name}",
+    )
+
+
+def _check_validate(site: Site, request: Request) -> None:
+    score, known = request["score"], set(SCORES[site.family.response])
+    if site.family.dispersion:
+        known.add("pearson")
+    _require(
+        isinstance(score, str) and score in known,
+        f"score must be one of {', '.join(sorted(known))}",
+    )
+    bins = {"centre", "spread"} & request.keys()
+    _require(len(bins) != 1, "centre and spread go together")
+    _require(not bins or score == "auc", "centre and spread go with the score auc")
+    for name in sorted(bins):
+        _check_numbers(name, request[name], request["problems"].shape)
+
+
 def _check_numbers(name: str, array: Any, shape: tuple[int, ...]) -> None:
-    ok = isinstance(array, np.ndarray) and array.dtype == np.float64 and array.shape == shape
+    ok = _is_array(array, "f") and array.dtype == np.float64 and array.shape == shape
     _require(ok, f"{name} must be numbers of shape {shape}")
     _require(np.isfinite(array).all(), f"{name} must be finite")
+
+
+def _is_array(value: Any, kind: str) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind == kind
 
 
 def _require(condition: object, sentence: str) -> None:

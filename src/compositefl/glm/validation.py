@@ -71,7 +71,8 @@ def _independent_sums(
     if bins is not None:
         centre, spread = bins
         place = ndtr((eta[:, 0] - centre) / (spread if spread > 0 else 1.0))
-        at = np.minimum((place * BINS).astype(int), BINS - 1)
+        # NaN where a linear predictor overflows: such a point has a bin, too
+        at = np.minimum((np.nan_to_num(place) * BINS).astype(int), BINS - 1)
         return {
             "positive": np.bincount(at, weight * (y > 0), BINS),
             "negative": np.bincount(at, weight * (y <= 0), BINS),

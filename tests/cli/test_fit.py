@@ -147,6 +147,21 @@ def test_predictions_are_those_of_the_estimator(fit, cli):
     np.testing.assert_array_equal(load_model("out/model.json").predict(x), model.predict(x))
 
 
+def test_classes_written_as_decimals_are_those_of_the_fit(fit, cli):
+    """A target of 1.0 and 0.0, as pandas writes whole numbers that once had gaps."""
+    for name, frame in FRAMES.items():
+        answers = (frame["readmitted"] == "yes").astype(float)
+        made = frame.assign(readmitted=answers)
+        if name == "h2":
+            made.to_parquet("h2.parquet")
+        else:
+            made.to_csv(f"{name}.csv", index=False)
+    assert fit(f"{BINOMIAL} {ONLY} --alpha 0.02 --quiet --out out").code == 0
+    done = cli("predict", "out/model.json", "h1.csv", "--out", "p.csv")
+    right = pd.read_csv("p.csv").iloc[:, 0] == (FRAMES["h1"]["readmitted"] == "yes")
+    assert right.mean() > 0.5 and f"accuracy {right.mean():.4f} on 60 rows" in done.err
+
+
 def test_missing_values_take_the_mean_in_fit_and_predict(fit, cli):
     frame = table(30, 4, age=[np.nan] * 3 + [40.0] * 27)
     frame.to_csv("h3.csv", index=False)

@@ -110,7 +110,8 @@ def _compared(
     y: Any = frame[names].to_numpy() if len(names) > 1 else frame[names[0]].to_numpy()
     rows = f"on {len(y):,} rows"
     if hasattr(model, "classes_"):
-        share = np.mean(model.predict(x, offset).astype(str) == y.astype(str))
+        known = site_tables.class_column({"the table": frame}, names[0])  # 1.0 as 1, as in the fit
+        share = np.mean(model.predict(x, offset).astype(str) == known.astype(str))
         return f"'{names[0]}' is known: accuracy {share:.4f} {rows}"
     if len(names) > 1:
         return f"'{names[0]}' is known: C-index {model.score(x, y.astype(float)):.4f} {rows}"

@@ -242,7 +242,11 @@ def test_interrupt_keeps_what_there_is(tmp_path):
     assert b"Traceback" not in seen
     assert files(tmp_path / "out") == FILES
     config = json.loads((tmp_path / "out" / "config.json").read_text())
-    assert config["runs"]["pgd"]["stopped"] == "interrupted"
+    about = config["runs"]["pgd"]
+    assert about["stopped"] == "interrupted"
+    rounds = pd.read_csv(tmp_path / "out" / "history.csv")["round"]
+    assert rounds.iloc[-1] == about["rounds_run"]
+    assert f"after round {about['rounds_run']}:" in about["summary"]
 
 
 def test_help_and_version(cli):

@@ -271,22 +271,56 @@ def test_size_weights(lasso_problem):
     np.testing.assert_allclose(result.params, np.linalg.lstsq(a, b)[0], atol=1e-9)
 
 
-def test_ctrl_c_saves_everything(network_problem, tmp_path, monkeypatch):
-    file = tmp_path / "run.ckpt"
+def press_after(monkeypatch, round_):
+    """Ctrl-C as soon as a run has passed this round."""
     advance = Simulation.advance
 
     def advance_and_press(self, stop):
         advance(self, stop)
-        if stop > 20:
+        if stop > round_:
             os.kill(os.getpid(), signal.SIGINT)
 
+    monkeypatch.setattr(Simulation, "advance", advance_and_press)
+
+
+def test_ctrl_c_saves_everything(network_problem, tmp_path, monkeypatch):
+    file = tmp_path / "run.ckpt"
     with monkeypatch.context() as patch:
-        patch.setattr(Simulation, "advance", advance_and_press)
+        press_after(patch, 20)
         result = solve(network_problem, rounds=100_000, eval_every=1000, checkpoint=file)
     assert result.stopped == "interrupted" and 20 < result.rounds < 1000
+    # History, sentence and model are of one round; the row is none of a resumed run.
+    assert list(result.history["round"]) == [0, result.rounds]
+    assert f"(interrupted) after round {result.rounds}:" in result.summary()
+    zeros = np.mean(np.concatenate([a.ravel() == 0 for a in leaves(result.params)]))
+    np.testing.assert_allclose(result.history.zeros.iloc[-1], zeros)
     rounds = result.rounds + 5
     more = solve(network_problem, rounds=rounds, eval_every=1000, checkpoint=file, resume=True)
-    assert_same(more.params, solve(network_problem, rounds=rounds, eval_every=1000).params)
+    unbroken = solve(network_problem, rounds=rounds, eval_every=1000)
+    assert_same(more.params, unbroken.params)
+    pd.testing.assert_frame_equal(
+        more.history.drop(columns="seconds"), unbroken.history.drop(columns="seconds")
+    )
+
+
+def test_a_second_ctrl_c_ends_at_once_and_the_checkpoint_is_there(
+    network_problem, tmp_path, monkeypatch
+):
+    file, evaluate = tmp_path / "run.ckpt", Simulation.evaluate
+
+    def evaluate_and_press(self, gamma):
+        if self.round > 20:
+            os.kill(os.getpid(), signal.SIGINT)
+        return evaluate(self, gamma)
+
+    with monkeypatch.context() as patch:
+        press_after(patch, 20)
+        patch.setattr(Simulation, "evaluate", evaluate_and_press)
+        with pytest.raises(KeyboardInterrupt):
+            solve(network_problem, rounds=100_000, eval_every=1000, checkpoint=file)
+    more = solve(network_problem, rounds=1, eval_every=1000, checkpoint=file, resume=True)
+    assert 20 < more.rounds < 1000
+    assert list(more.history["round"]) == [0, more.rounds]  # the model's, though nobody ran on
 
 
 def test_threefry_is_the_published_cipher():

@@ -243,10 +243,11 @@ def test_a_resumed_run_goes_on_as_if_nothing_had_happened(noisy_runs, tmp_path, 
     monkeypatch.setattr(Run, "_enough", stop)
     half = cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(), **options)
     assert half.stopped == "interrupted" and 23 <= half.rounds < 40
+    assert half.history["round"].iloc[-1] == half.rounds and half.rounds % NOISY["eval_every"]
     monkeypatch.setattr(Run, "_enough", enough)
     on = cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(), resume=True, **options)
     np.testing.assert_array_equal(on.params, noisy_runs.params)
-    columns = ["psi", "local_lr", "local_steps", "gamma"]
+    columns = ["round", "psi", "local_lr", "local_steps", "gamma"]
     np.testing.assert_array_equal(on.history[columns], noisy_runs.history[columns])
 
 

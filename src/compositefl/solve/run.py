@@ -177,6 +177,10 @@ class Run:
                 if reason or cluster.agreed(time.monotonic() - saved_at)[0] > CHECKPOINT_EVERY:
                     self._save()
                     saved_at = time.monotonic()
+            if self.history[-1]["round"] != simulation.round:
+                # After the checkpoint: an unbroken run has no such row, and a resumed one is alike.
+                self._evaluate()
+                show()
         return reason
 
     def residual(self) -> float:

@@ -24,7 +24,9 @@ from compositefl.engine.sampling import (
 )
 from compositefl.simulation.simulation import Simulation
 from compositefl.simulation.working_set import EVALUATED, samples_at_once, working_numbers
+from compositefl.solve import checkpoint
 from tests.conftest import FULL
+from tests.problems import Outside, lasso, squared_loss
 
 ALGORITHM = cfl.FedNMap(gamma=0.5, local_steps=3, local_lr=0.05)
 
@@ -173,13 +175,75 @@ def test_checkpoint_of_another_run_is_refused(network_problem, lasso_problem, tm
         solve(network_problem, checkpoint=file)
     with pytest.raises(cfl.CompositeFLError, match="another run: seed is 1 there and 5 here"):
         solve(network_problem, checkpoint=file, resume=True, seed=5)
-    with pytest.raises(cfl.CompositeFLError, match="belongs to another run"):
+    with pytest.raises(cfl.CompositeFLError, match="another run: the data or the start are others"):
         solve(lasso_problem, checkpoint=file, resume=True)
+    with pytest.raises(cfl.CompositeFLError, match="another run: trials is 1 there and 3 here"):
+        solve(network_problem, checkpoint=file, resume=True, trials=3)
+    for phi, method, said in (
+        (0.03, ALGORITHM, "regularizer is L1.*0.02.* there and L1.*0.03.* here"),
+        (0.02, cfl.PGD(lr=0.1), "algorithm is FedNMap.* there and PGD"),
+    ):
+        with pytest.raises(cfl.CompositeFLError, match=said):
+            options = dict(rounds=12, batch_size=4, seed=1, eval_gamma=0.5, progress=False)
+            resume = dict(checkpoint=file, resume=True)
+            cfl.minimize(network_problem, cfl.L1(phi), method, **options, **resume)
     whole = file.read_bytes()
     for broken in (b"nonsense", b"", whole[: len(whole) // 2]):
         file.write_bytes(broken)
         with pytest.raises(cfl.CompositeFLError, match="not a compositefl checkpoint"):
             solve(network_problem, checkpoint=file, resume=True)
+
+
+def at_zero_alike(w, batch):
+    """The squared loss at w = 0 alone."""
+    return squared_loss(w, batch) + jnp.sum(w**2)
+
+
+def first_only(w, batch):
+    """Coupled by the first sample's target."""
+    return squared_loss(w, (batch[0], batch[1] - batch[1][0]))
+
+
+@pytest.mark.parametrize("kind", ["compiled", "outside", "coupled", "on demand"])
+def test_a_checkpoint_knows_its_loss(tmp_path, kind):
+    plain = lasso(clients=3, features=4)
+    start, file = np.zeros(4), tmp_path / "run.ckpt"
+
+    def problem(loss):
+        if kind == "outside":
+            loss = Outside(loss)
+        clients, coupled = plain.clients, 4 if kind == "coupled" else None
+        if kind == "on demand":
+            clients = cfl.OnDemand(lambda i: plain.clients[i], plain.sizes)
+        return cfl.Problem(loss, start, clients, coupled_batch=coupled)
+
+    def go_on(loss, rounds):
+        options = dict(checkpoint=file, resume=True, progress=False)
+        return cfl.minimize(problem(loss), None, cfl.PGD(lr=0.1), rounds=rounds, **options)
+
+    loss, other = squared_loss, at_zero_alike
+    if kind == "coupled":
+        loss, other = first_only, lambda w, batch: 2 * first_only(w, batch)
+    go_on(loss, 2)
+    with pytest.raises(cfl.CompositeFLError, match=r"the loss is another one, .* there and"):
+        go_on(other, 4)
+    assert go_on(lambda w, batch: loss(w, batch), 4).rounds == 4  # written anew, and the same
+
+
+def test_a_checkpoint_of_an_earlier_version_is_taken(lasso_problem, tmp_path, monkeypatch):
+    file, options = tmp_path / "run.ckpt", dict(eval_every=2, progress=False)
+    with monkeypatch.context() as patch:  # they have no values of the loss
+        save = checkpoint.save
+
+        def as_before(path, fingerprint, now):
+            now.about.pop("loss", None)
+            save(path, fingerprint, now)
+
+        patch.setattr(checkpoint, "save", as_before)
+        run = lasso_problem, cfl.L1(0.1), cfl.PGD(lr=0.1)
+        cfl.minimize(*run, rounds=2, checkpoint=file, **options)
+    more = cfl.minimize(*run, rounds=4, checkpoint=file, resume=True, **options)
+    assert_same(more.params, cfl.minimize(*run, rounds=4, **options).params)
 
 
 def test_tolerance_stops(lasso_problem):

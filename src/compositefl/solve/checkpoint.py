@@ -4,13 +4,15 @@ import json
 import os
 import zipfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.types import HistoryRow, PlainValues, PyTree
+
+WORDS = {"regularizers": "regularizer", "runs": "algorithm"}  # what entries of all runs are of one
 
 
 class Checkpoint(NamedTuple):
@@ -55,14 +57,29 @@ def load(path: Path, fingerprint: PlainValues, like: PyTree) -> Checkpoint:
             value=path,
         ) from error
     saved, now = about["fingerprint"], json.loads(json.dumps(fingerprint))
-    for name in sorted(saved.keys() | now.keys()):
-        if saved.get(name) != now.get(name):
-            raise CompositeFLError(
-                f"checkpoint={path} belongs to another run: {name} is {saved.get(name)} there "
-                f"and {now.get(name)} here",
-                parameter="checkpoint",
-                value=path,
-            )
+    if differ := {n for n in saved.keys() | now.keys() if saved.get(n) != now.get(n)}:
+        raise CompositeFLError(
+            f"checkpoint={path} belongs to another run: {_difference(differ, saved, now)}",
+            parameter="checkpoint",
+            value=path,
+        )
     state = jax.tree.unflatten(jax.tree.structure(like), leaves)
     rest = about["seconds"], about["history"], about.get("about", {})
     return Checkpoint(state, about["round"], *rest)
+
+
+def _difference(names: set[str], there: PlainValues, here: PlainValues) -> str:
+    """The first of the entries that differ in words; the number of trials changes others too."""
+    if "trials" in names:
+        return f"trials is {len(there.get('trials', []))} there and {len(here['trials'])} here"
+    if names == {"data"}:
+        return "the data or the start are others"
+    name = min(names - {"data"})
+    a, b = (_one(of.get(name)) for of in (there, here))
+    return f"{WORDS.get(name, name)} is {a} there and {b} here"
+
+
+def _one(value: Any) -> Any:
+    """What is the same in all runs, once."""
+    alike = isinstance(value, list) and all(v == value[0] for v in value)
+    return value[0] if alike and value else value

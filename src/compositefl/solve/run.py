@@ -34,6 +34,7 @@ from compositefl.simulation.streamed import StreamedSimulation
 from compositefl.solve import checkpoint as checkpoints
 from compositefl.solve.checkpoint import Checkpoint
 from compositefl.solve.ending import rose
+from compositefl.solve.loss_probe import loss_probe, require_same_loss
 from compositefl.solve.options import Options
 from compositefl.solve.steering import BEFORE, Steering
 from compositefl.solve.watchdog import watch
@@ -96,6 +97,7 @@ class Run:
                 "trials": list(trials),
                 "data": _data_hash(problem),
             }
+            self.loss = loss_probe(problem, options.dtype)
             there, missing = cluster.agreed(exists, not exists)
             if options.resume and there:
                 if missing:
@@ -282,6 +284,7 @@ class Run:
         if self.path is not None:
             kept, about = self._steered()
             state = self.simulation.state(), self.simulation.work, kept
+            about |= {"loss": self.loss}
             about |= {"seal": self.simulation.seal()}  # before: what is said must be on the disk
             now = Checkpoint(state, self.simulation.round, self.seconds, self.history, about)
             if cluster.is_first():
@@ -291,6 +294,8 @@ class Run:
     def _restore(self, path: Path) -> None:
         like = self.simulation.state(), self.simulation.work, self._steered()[0]
         saved = checkpoints.load(path, self.fingerprint, like)
+        if "loss" in saved.about:  # not in those of earlier versions
+            require_same_loss(path, saved.about["loss"], self.loss)
         state, work, kept = saved.state
         if self.steering is not None:
             self.steering.restore(kept, saved.about)

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import warnings
 from pathlib import Path
 
 import jax
@@ -192,6 +193,17 @@ def test_checkpoint_of_another_run_is_refused(network_problem, lasso_problem, tm
         file.write_bytes(broken)
         with pytest.raises(cfl.CompositeFLError, match="not a compositefl checkpoint"):
             solve(network_problem, checkpoint=file, resume=True)
+
+
+def test_a_checkpoint_past_the_rounds_says_so(network_problem, tmp_path):
+    file = tmp_path / "run.ckpt"
+    solve(network_problem, rounds=12, checkpoint=file)
+    with pytest.warns(RuntimeWarning, match="is at round 12 already, past rounds=6: "):
+        past = solve(network_problem, rounds=6, checkpoint=file, resume=True)
+    assert past.rounds == 12
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert solve(network_problem, checkpoint=file, resume=True).rounds == 12
 
 
 def at_zero_alike(w, batch):
@@ -382,7 +394,8 @@ def test_a_second_ctrl_c_ends_at_once_and_the_checkpoint_is_there(
         patch.setattr(Simulation, "evaluate", evaluate_and_press)
         with pytest.raises(KeyboardInterrupt):
             solve(network_problem, rounds=100_000, eval_every=1000, checkpoint=file)
-    more = solve(network_problem, rounds=1, eval_every=1000, checkpoint=file, resume=True)
+    with pytest.warns(RuntimeWarning, match="past rounds=1"):
+        more = solve(network_problem, rounds=1, eval_every=1000, checkpoint=file, resume=True)
     assert 20 < more.rounds < 1000
     assert list(more.history["round"]) == [0, more.rounds]  # the model's, though nobody ran on
 

@@ -296,6 +296,13 @@ class Run:
         saved = checkpoints.load(path, self.fingerprint, like)
         if "loss" in saved.about:  # not in those of earlier versions
             require_same_loss(path, saved.about["loss"], self.loss)
+        if saved.round > self.options.rounds:
+            warnings.warn(
+                f"checkpoint={path} is at round {saved.round} already, past "
+                f"rounds={self.options.rounds}: the result is that of round {saved.round}",
+                RuntimeWarning,
+                stacklevel=4,
+            )
         state, work, kept = saved.state
         if self.steering is not None:
             self.steering.restore(kept, saved.about)

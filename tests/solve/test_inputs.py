@@ -123,10 +123,29 @@ WRONG = {
         r"algorithm='fednmap' must be .* cfl.FedNMap\(...\)",
     ),
     "algorithm class": (lambda: run(algorithm=cfl.ZA1), r"cfl.ZA1\(...\)"),
+    "resume alone": (lambda: run(resume=True), r"resume=True needs checkpoint="),
+    "a number for constants": (
+        lambda: run(constants=3),
+        r"constants=3 must be cfl.theory.Constants, such as cfl.theory.estimate\(",
+    ),
     "no problem": (lambda: run(problem=(X, Y)), r"problem=.* must be a cfl.Problem"),
     "tune": (
         lambda: cfl.tune(MODEL.problem([(X, Y)]), 0.1, {"fednmap": ALGORITHM}, rounds=1),
         r"regularizer=0.1",
+    ),
+    "a checkpoint for tune": (
+        lambda: cfl.tune(MODEL.problem([(X, Y)]), None, {"a": ALGORITHM}, rounds=1, resume=True),
+        r"resume=True is for minimize; tune keeps no checkpoint",
+    ),
+    "a checkpoint for sweep": (
+        lambda: cfl.sweep(
+            MODEL.problem([(X, Y)]), None, ALGORITHM, {"local_lr": [1]}, rounds=1, checkpoint="c"
+        ),
+        r"checkpoint=c is for minimize; sweep keeps no checkpoint",
+    ),
+    "a checkpoint for path": (
+        lambda: cfl.path(MODEL.problem([(X, Y)]), None, ALGORITHM, [0.1], rounds=1, checkpoint="c"),
+        r"checkpoint=c is for minimize; path keeps no checkpoint",
     ),
     "tune without names": (
         lambda: cfl.tune(MODEL.problem([(X, Y)]), None, ALGORITHM, rounds=1),

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import jax
 
 from compositefl.algorithms.base import Algorithm, wants_theory
-from compositefl.core.errors import ConvergenceWarning, require_integer
+from compositefl.core.errors import ConvergenceWarning, require_integer, wrong_value
 from compositefl.core.types import PlainValues
 from compositefl.core.vector import unwrap
 from compositefl.problem import DataIdentity, Problem
@@ -17,7 +17,7 @@ from compositefl.problem.scales import feature_scales
 from compositefl.regularizers.base import Regularizer
 from compositefl.simulation.states import DiskStates
 from compositefl.solve.defaults import default_algorithm
-from compositefl.solve.inputs import checked_problem, with_regularizer
+from compositefl.solve.inputs import checked_problem, short, with_regularizer
 from compositefl.solve.options import Options
 from compositefl.solve.result import Result
 from compositefl.solve.run import Run
@@ -151,7 +151,14 @@ def theory_steps(
     """The algorithm with its theorem's steps where local_lr is "theory"; else a note if outside."""
     if constants is None and not wants_theory(algorithm):
         return algorithm
-    from compositefl.theory import note_outside, with_theory_steps  # here: few runs need them
+    from compositefl.theory import Constants, note_outside, with_theory_steps  # few runs need them
+
+    if not isinstance(constants, (Constants, type(None))):
+        raise wrong_value(
+            "constants",
+            short(constants),
+            "cfl.theory.Constants, such as cfl.theory.estimate(problem, regularizer).constants()",
+        )
 
     count = options.client_count(len(problem.sizes))
     batch_size = None if algorithm.exact_gradients else options.batch_size

@@ -19,7 +19,12 @@ from compositefl.regularizers.elementary import Zero
 from compositefl.solve._minimize import minimize
 from compositefl.solve._weight_max import weight_max
 from compositefl.solve.ending import rose, summary_of
-from compositefl.solve.inputs import as_regularizer, checked_problem, with_regularizer
+from compositefl.solve.inputs import (
+    as_regularizer,
+    checked_problem,
+    require_no_checkpoint,
+    with_regularizer,
+)
 from compositefl.solve.options import Options
 from compositefl.solve.run import Run
 
@@ -82,6 +87,7 @@ def sweep(
     the last entry of the grid running fastest. A warning counts the points that diverged or ended
     above their start.
     """
+    require_no_checkpoint("sweep", options)
     if not grid or not all(len(values) for values in grid.values()):
         raise CompositeFLError(
             f"grid={dict(grid)} must name at least one field with values",
@@ -118,8 +124,6 @@ def run_all(
     With `models` also the model of each.
     """
     require_integer(trials=trials)
-    if options.checkpoint is not None:
-        raise CompositeFLError("checkpoint is not available for sweeps")
     for candidate in candidates:
         options.check(problem, candidate)
     options = options.settled(candidates)
@@ -179,11 +183,12 @@ def path(
         `weight_max` to `smallest` times it.
     field: the number of the regulariser that changes, as in `sweep` without the prefix: in ByName
         "weight" is that of every part, "*kernel.weight" that of the pattern "*kernel".
-    options: as for `minimize`, so weights="size" weighs the clients.
+    options: as for `minimize`, without checkpoints; weights="size" weighs the clients.
 
     Returns a table with the last row of each run's history, and the models. One warning tells of
     all weights that did not converge.
     """
+    require_no_checkpoint("path", options)
     problem = checked_problem(problem)
     if algorithm is None:
         phi = as_regularizer(regularizer)

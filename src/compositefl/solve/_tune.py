@@ -20,7 +20,7 @@ from compositefl.problem import Problem
 from compositefl.regularizers.base import Regularizer
 from compositefl.solve._halving import halve
 from compositefl.solve._sweep import ended_badly, run_all
-from compositefl.solve.inputs import checked_problem, short, with_regularizer
+from compositefl.solve.inputs import checked_problem, require_no_checkpoint, short, with_regularizer
 from compositefl.solve.options import Options
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def tune(
     diverged.
     """
     require_integer(budget=budget, trials=trials)
+    require_no_checkpoint("tune", options)
     problem = checked_problem(problem)
     if not isinstance(algorithms, Mapping):
         raise CompositeFLError(

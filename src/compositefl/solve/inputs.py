@@ -1,6 +1,7 @@
 """What users pass as problem, regulariser and algorithm: taken where it is clear, or refused."""
 
 import difflib
+from collections.abc import Mapping
 
 import jax
 
@@ -77,6 +78,17 @@ def with_regularizer(algorithm: object, regularizer: object) -> Algorithm:
         parameter="regularizer",
         value=given,
     )
+
+
+def require_no_checkpoint(where: str, options: Mapping[str, object]) -> None:
+    """Refuse the options of a checkpoint where many runs would share it."""
+    for name in ("checkpoint", "resume"):
+        if value := options.get(name):
+            raise CompositeFLError(
+                f"{name}={value} is for minimize; {where} keeps no checkpoint",
+                parameter=name,
+                value=value,
+            )
 
 
 def require_components(*parts: Algorithm | Regularizer) -> None:

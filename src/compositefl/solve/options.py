@@ -104,6 +104,12 @@ class Options:
                 raise wrong_value(name, value, words, shown=repr(value))
         self._check_devices()
         path = self.checkpoint_path
+        if path is None and self.resume:
+            raise CompositeFLError(
+                f"resume={self.resume} needs checkpoint=, the file to go on from",
+                parameter="resume",
+                value=self.resume,
+            )
         if path is not None and path.exists() and not self.resume:
             raise CompositeFLError(
                 f"checkpoint={path} exists; ",

@@ -225,7 +225,7 @@ def noisy_runs():
 
 def test_a_run_does_not_depend_on_those_beside_it(noisy_runs):
     pair = [cfl.FedNMap(local_steps=q, regularizer=cfl.L1(0.05)) for q in ("auto", 3)]
-    table, models = run_all(lasso(), pair, 1, Options(**NOISY), models=True)
+    table, models, _ = run_all(lasso(), pair, 1, Options(**NOISY), models=True)
     np.testing.assert_allclose(models[0], noisy_runs.params[0], rtol=1e-5, atol=1e-6)
     alone, beside = (h[h["trial"] == 0] for h in (noisy_runs.history, table))
     beside = beside[beside["point"] == 0]

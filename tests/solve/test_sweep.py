@@ -10,6 +10,7 @@ import pytest
 import compositefl as cfl
 from compositefl.solve._tune import admissible
 from compositefl.solve.options import Options
+from compositefl.solve.run import Run
 from tests.problems import centralised_solution, squared_loss
 
 OPTIONS = dict(rounds=10, batch_size=4, seed=3, dtype="float64", progress=False, eval_every=5)
@@ -94,6 +95,28 @@ def test_path(lasso_problem):
     assert list(table.zeros) == sorted(table.zeros, reverse=True)
     for weight, model in zip(table.weight, models, strict=True):
         np.testing.assert_allclose(model, centralised_solution(lasso_problem, weight), atol=1e-8)
+
+
+def test_an_interruption_ends_all_of_it(lasso_problem, monkeypatch):
+    enough, runs = Run._enough, []
+
+    def stop(run):
+        runs.append(run)
+        return "interrupted" if run.simulation.round >= 4 else enough(run)
+
+    monkeypatch.setattr(Run, "_enough", stop)
+    method, options = cfl.FedNMap(gamma=0.5, local_steps=3, local_lr=0.05), OPTIONS
+    steps = {"local_lr": [0.02, 0.05]}
+    with pytest.warns(RuntimeWarning, match=r"sweep was interrupted after round \d of 10"):
+        table = cfl.sweep(lasso_problem, cfl.L1(0.1), method, steps, **options)
+    assert table["round"].iloc[-1] < 10
+    with pytest.warns(RuntimeWarning, match="path was interrupted at weight=0.3, number 1 of 2"):
+        table, models = cfl.path(lasso_problem, cfl.L1(1.0), method, [0.1, 0.3], **options)
+    assert len(table) == len(models) == 1
+    runs.clear()
+    with pytest.raises(KeyboardInterrupt):
+        cfl.tune(lasso_problem, cfl.L1(0.1), {"fednmap": method}, budget=4, **options)
+    assert len(set(map(id, runs))) == 1
 
 
 TUNED = dict(budget=8, rounds=60, eval_every=20, progress=False)  # grids of four and of eight

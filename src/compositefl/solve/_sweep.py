@@ -98,7 +98,13 @@ def sweep(
     problem, base = checked_problem(problem), with_regularizer(algorithm, regularizer)
     candidates = [at_point(base, point) for point in points]
     checked = Options(**options).settled([base, *candidates])
-    table, found = run_all(problem, candidates, trials, checked, models)
+    table, found, stopped = run_all(problem, candidates, trials, checked, models)
+    if stopped == "interrupted":
+        warnings.warn(
+            f"the sweep was interrupted after round {table['round'].iloc[-1]} of {checked.rounds}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     for name in grid:
         table[name] = [points[i][name] for i in table["point"]]
     if bad := ended_badly(table):
@@ -118,10 +124,10 @@ def run_all(
     trials: int,
     options: Options,
     models: bool = False,
-) -> "tuple[pd.DataFrame, list[Params]]":
+) -> "tuple[pd.DataFrame, list[Params], str]":
     """Histories of several algorithms of one class; "point" is the number of the candidate.
 
-    With `models` also the model of each.
+    With `models` also the model of each. And why the runs stopped, as in `Result`.
     """
     require_integer(trials=trials)
     for candidate in candidates:
@@ -130,7 +136,7 @@ def run_all(
     with jax.enable_x64(options.dtype == "float64"):
         algorithms = [c for c in candidates for _ in range(trials)]
         run = Run(problem, algorithms, list(range(trials)) * len(candidates), options)
-        run.loop()
+        stopped = run.loop()
         params = unwrap(run.simulation.models()) if models else None
     import pandas as pd
 
@@ -138,7 +144,7 @@ def run_all(
     table["diverged"] = run.simulation.diverged[table["run"]] + 1
     table["point"] = table["run"] // trials
     found = [_runs_of(params, p, trials) for p in range(len(candidates))] if models else []
-    return table.drop(columns="run"), found
+    return table.drop(columns="run"), found, stopped
 
 
 def ended_badly(table: "pd.DataFrame") -> list[int]:
@@ -210,6 +216,14 @@ def path(
         rows.append(about | dict(result.history.iloc[-1]))
         models.append(result.params)
         endings.append(result.ending)
+        if result.stopped == "interrupted":
+            warnings.warn(
+                f"the path was interrupted at {field}={weight:g}, number {len(models)} of "
+                f"{len(values)} weights",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            break
     if sentence := summary_of(endings, "weights"):
         warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
     import pandas as pd

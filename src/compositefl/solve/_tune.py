@@ -121,7 +121,9 @@ class Judge:
 
     def __call__(self, candidates: list[Algorithm], options: Options) -> np.ndarray:
         """One number per candidate, smaller is better; infinity for one that diverged."""
-        table, _ = run_all(self.problem, candidates, self.trials, options)
+        table, _, stopped = run_all(self.problem, candidates, self.trials, options)
+        if stopped == "interrupted":  # half a rung says nothing of the numbers
+            raise KeyboardInterrupt
         if self.metric not in table:
             raise wrong_value(
                 "metric", self.metric, f"one of {sorted(table.columns)}", shown=repr(self.metric)

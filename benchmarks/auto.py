@@ -86,7 +86,7 @@ def sweep(case, path):
         part = path.with_name(f"part-{path.stem}-{steps}.npz")
         if not part.exists():
             some = candidates(scale, steps, phi)
-            table, _ = run_all(problem, some, 1, options)
+            table, *_ = run_all(problem, some, 1, options)
             table.loc[table["diverged"] > 0, "psi"] = np.nan
             wide = table.pivot(index="round", columns="point", values="psi")
             numbers = [(a.local_lr, a.local_steps, a.gamma) for a in some]

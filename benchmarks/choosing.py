@@ -71,7 +71,7 @@ def histories(batch_size):
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        table, _ = run_all(problem, methods, 1, options)
+        table, *_ = run_all(problem, methods, 1, options)
     return {name: table[table["point"] == i] for i, name in enumerate(names)}
 
 

@@ -2,6 +2,7 @@
 
 import warnings
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -46,6 +47,15 @@ def test_a_loss_without_a_lower_bound_is_told():
     result, said = told(problem, cfl.L1(0.1), None, rounds=100, tolerance=1e-3)
     assert not result.converged and result.ended_badly
     assert any("as if it had no lower bound" in sentence for sentence in said)
+
+
+def test_a_start_where_the_loss_is_no_number_is_refused():
+    def loss(x, batch):
+        return jnp.mean(jnp.log(batch[0] @ x - 1))
+
+    problem = cfl.Problem(loss, np.zeros(2), [(np.ones((3, 2)),)] * 2)
+    with pytest.raises(cfl.CompositeFLError, match="the loss is NaN at the start"):
+        cfl.minimize(problem, None, cfl.PGD(lr=0.1), rounds=5, **QUIET)
 
 
 def test_features_of_different_scale_are_told_at_every_end():

@@ -319,7 +319,8 @@ def _unfinished(
 
 
 def _decades(norms: np.ndarray) -> np.ndarray:
-    return np.log10(np.maximum(norms, 1e-300))
+    decades: np.ndarray = np.log10(np.maximum(norms, 1e-300))
+    return decades
 
 
 def _two_digits(number: float) -> str:

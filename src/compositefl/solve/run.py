@@ -147,6 +147,7 @@ class Run:
         if not self.history:
             self._look()
             self._evaluate()
+            self._require_a_start()
             give_back()
             if cluster.together():  # a process that is lost takes its clients' states with it
                 self._save()
@@ -184,6 +185,15 @@ class Run:
                 self._evaluate()
                 show()
         return reason
+
+    def _require_a_start(self) -> None:
+        """Refuse a start where f is no number: no step leads out of it."""
+        if any(math.isnan(row["loss"]) for row in self.history):
+            raise CompositeFLError(
+                "the loss is NaN at the start: other params, or a loss that is defined there "
+                "(a logarithm or a root of what may be negative, a division by zero)",
+                parameter="problem",
+            )
 
     def residual(self) -> float:
         """Norm of the natural residual at the last evaluation, the largest over the runs."""

@@ -40,6 +40,40 @@ def test_tables_are_arrays():
                                run(problem=want).params["dense0"]["kernel"])  # fmt: skip
 
 
+SPLIT = [(TABLE[:6], LABELS[:6]), (TABLE[6:], LABELS[6:])]
+TURNED = (TABLE[6:][["size", "age", "dose"]], LABELS[6:])
+RENAMED = (TABLE[6:].rename(columns={"dose": "mg"}), LABELS[6:])
+
+
+def on_demand(*batches):
+    return cfl.OnDemand(lambda i: batches[i], [len(y) for _, y in batches])
+
+
+@pytest.mark.parametrize(
+    "clients, test",
+    [
+        ([SPLIT[0], TURNED], None),
+        ([SPLIT[0], TURNED], TURNED),
+        (on_demand(SPLIT[0], TURNED), TURNED),
+        (cfl.partition.from_lists([SPLIT[0], TURNED]), TURNED),
+        (cfl.partition.from_indices((TABLE, LABELS), [range(6), range(6, 12)])[:], TURNED),
+        (cfl.Stacked((TABLE, LABELS), sizes=[6, 6]), TURNED),
+        ([(X[:6], Y[:6]), SPLIT[1]], TURNED),
+        ([(pd.DataFrame(X[:6]), Y[:6]), SPLIT[1]], TURNED),  # its columns have numbers for names
+        ([SPLIT[0], (X[6:], Y[6:])], (X[6:], Y[6:])),
+    ],
+)
+def test_columns_of_tables_are_matched_by_name(clients, test):
+    problem = MODEL.problem(clients, test=test)
+    made = [*problem.clients, *([] if test is None else [problem.test])]
+    for (x, _), wanted in zip(made, (X[:6], X[6:], X[6:]), strict=False):
+        np.testing.assert_array_equal(x, wanted)
+
+
+def test_a_sample_of_clients_on_demand_has_the_columns_in_order_too():
+    np.testing.assert_array_equal(on_demand(SPLIT[0], TURNED).sample(6)[1][0], X[6:])
+
+
 def test_a_table_with_dummy_columns():
     dummies = pd.get_dummies(MIXED)  # floats and booleans: to_numpy() alone gives objects
     clients = cfl.partition.iid((dummies, LABELS), clients=2)
@@ -114,6 +148,40 @@ WRONG = {
     "lists of lists in a partition": (
         lambda: cfl.partition.iid((X.tolist(), Y.tolist()), clients=2),
         r"single numbers",
+    ),
+    "other columns": (
+        lambda: MODEL.problem([SPLIT[0], RENAMED]),
+        r"client 1 has other columns than client 0: it lacks dose and only it has mg;",
+    ),
+    "fewer columns": (
+        lambda: MODEL.problem([SPLIT[0], (TABLE[6:][["age", "size"]], LABELS[6:])]),
+        r"client 1 has other columns than client 0: it lacks dose; columns are matched by name",
+    ),
+    "a column twice": (
+        lambda: MODEL.problem(
+            [(TABLE.set_axis(list("aab"), axis=1), Y), (TABLE.set_axis(list("aba"), axis=1), Y)]
+        ),
+        r"client 1 has other columns than client 0: a occurs twice",
+    ),
+    "other columns on demand": (
+        lambda: MODEL.problem(on_demand(SPLIT[0], RENAMED)),
+        r"client 1 has other columns than client 0",
+    ),
+    "other columns of a partition": (
+        lambda: cfl.partition.from_lists([SPLIT[0], RENAMED]),
+        r"client 1 has other columns than client 0",
+    ),
+    "other columns of the test set": (
+        lambda: MODEL.problem(cfl.partition.iid((TABLE, LABELS), clients=2), test=RENAMED),
+        r"the test set has other columns than the data: it lacks dose",
+    ),
+    "a test set that is not finite": (
+        lambda: MODEL.problem([(X, Y)], test=(np.where(X > 1, np.nan, X), Y)),
+        r"the test set has NaN or infinity in its data",
+    ),
+    "a test set of other lengths": (
+        lambda: MODEL.problem([(X, Y)], test=(X, Y[1:])),
+        r"the test set has arrays of shapes \(12, 3\), \(11,\); the leading axis",
     ),
     "regularizer 0.01": (lambda: run(0.01), r"regularizer=0.01 .* cfl.L1\(0.01\)"),
     "regularizer class": (lambda: run(cfl.L1), r"must be a regulariser, such as L1\(...\)"),

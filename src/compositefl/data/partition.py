@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
-from compositefl.core.arrays import as_arrays
+from compositefl.core.arrays import Columns, as_arrays, same_columns
 from compositefl.core.errors import CompositeFLError, require_integer, require_positive, wrong_value
 from compositefl.core.trees import named_leaves
 from compositefl.core.types import Batch
@@ -29,6 +29,8 @@ class Partition(Sequence[Batch]):
     """
 
     def __init__(self, data: Batch, indices: Iterable[ArrayLike], labels: ArrayLike | None = None):
+        self.columns: Columns = {}
+        data = same_columns(data, "the data", self.columns)
         self.data = as_arrays(data, "the data", text=True)
         self.indices = [np.asarray(part) for part in indices]
         self.labels = _labels(data, labels)
@@ -46,7 +48,9 @@ class Partition(Sequence[Batch]):
 
     def __getitem__(self, client: int | slice) -> Batch:
         if isinstance(client, slice):
-            return Partition(self.data, self.indices[client], self.labels)
+            part = Partition(self.data, self.indices[client], self.labels)
+            part.columns = self.columns
+            return part
         return take(self.data, self.indices[client])
 
     def rows(self, clients: np.ndarray) -> np.ndarray:
@@ -232,8 +236,11 @@ def from_lists(batches: Sequence[Batch], *, labels: ArrayLike | None = None) -> 
                 f"client {client} has structure {structure}, client 0 has {structures[0]}"
             )
     sizes = [sample_count(batch) for batch in batches]
-    first = _sample_shapes(batches[0])
-    for client, batch in enumerate(batches):
+    columns: Columns = {}
+    named = [same_columns(batch, f"client {i}", columns) for i, batch in enumerate(batches)]
+    arrays = [as_arrays(batch, f"client {i}", text=True) for i, batch in enumerate(named)]
+    first = _sample_shapes(arrays[0])
+    for client, batch in enumerate(arrays):
         for i, shape in enumerate(_sample_shapes(batch)):
             if shape != first[i]:
                 name = named_leaves(batch)[i][0]
@@ -241,8 +248,10 @@ def from_lists(batches: Sequence[Batch], *, labels: ArrayLike | None = None) -> 
                     f"client {client} has samples {f'{name} ' if name else ''}of shape {shape}, "
                     f"client 0 has {first[i]}; all must have the same"
                 )
-    data = jax.tree.map(lambda *leaves: np.concatenate(leaves), *batches)
-    return Partition(data, np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]), labels)
+    data = jax.tree.map(lambda *leaves: np.concatenate(leaves), *arrays)
+    parts = Partition(data, np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]), labels)
+    parts.columns = columns
+    return parts
 
 
 PARTITIONS: dict[str, tuple[Callable[..., Partition], str]] = {

@@ -13,7 +13,7 @@ from compositefl.core.arrays import as_arrays
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.types import Array, Batch, Loss, Params
 from compositefl.models.layers import Network
-from compositefl.problem import OnDemand, Problem, checked_clients, pieces
+from compositefl.problem import OnDemand, Problem, checked_data, pieces
 
 
 def squared(outputs: jax.Array, y: jax.Array) -> jax.Array:
@@ -75,10 +75,9 @@ class Model:
         if self.coupled:
             options = {"coupled_batch": 32} | options
 
-        clients = checked_clients(clients)
+        clients, test = checked_data(clients, test)
         if isinstance(clients, OnDemand):
             clients = clients.with_check(self._check_labels)
-        test = None if test is None else as_arrays(test, "the test set")
         for name, batch in pieces(clients):
             self._check_labels(name, batch)
         if test is not None:

@@ -5,7 +5,7 @@ from compositefl.problem.clients import (
     OnDemand,
     RowClients,
     Stacked,
-    checked_clients,
+    checked_data,
     pieces,
 )
 from compositefl.problem.federated import DataIdentity, Problem
@@ -20,7 +20,7 @@ __all__ = [
     "Problem",
     "RowClients",
     "Stacked",
-    "checked_clients",
+    "checked_data",
     "pieces",
     "uncoupled",
 ]

@@ -7,11 +7,13 @@ from typing import Protocol, runtime_checkable
 import jax
 import numpy as np
 
-from compositefl.core.arrays import as_arrays, shapes_in_words
+from compositefl.core.arrays import Columns, as_arrays, same_columns, shapes_in_words
 from compositefl.core.errors import CompositeFLError, wrong_value
 from compositefl.core.types import Array, Batch
 
 PIECE = 2**16  # samples checked at once
+WHO = "the stacked clients"
+TEST = "the test set"
 ONE_BATCH = (
     "clients must be a list of batches, and this looks like one batch: write [(x, y)] for one "
     "client, or cfl.partition.iid((x, y), clients=10) to split it"
@@ -65,7 +67,8 @@ class Stacked(ByNumber):
     def __init__(self, data: Batch, offsets: Array = None, *, sizes: Array = None):
         if (offsets is None) == (sizes is None):
             raise CompositeFLError("Stacked needs offsets or sizes, and not both")
-        self.data = as_arrays(data, "the stacked clients")
+        self.columns: Columns = {}
+        self.data = as_arrays(same_columns(data, WHO, self.columns), WHO)
         if offsets is None:
             offsets = np.concatenate([[0], np.cumsum(np.asarray(sizes))])
         self.offsets = np.asarray(offsets)
@@ -131,12 +134,13 @@ class OnDemand(ByNumber):
             raise CompositeFLError(f"client {int(np.argmin(self.sizes))} has no samples")
         self.checks: tuple[Callable[[str, Batch], None], ...] = ()
         # What all batches must look like: an array without samples for each of theirs.
-        self.like = jax.tree.map(lambda a: np.asarray(a)[:0], as_arrays(client(0), "client 0"))
+        self.columns: Columns = {}
+        self.like = jax.tree.map(lambda a: np.asarray(a)[:0], self._given(0))
 
     def batch(self, number: int) -> Batch:
         """What the function gives, checked."""
         who = f"client {number}"
-        batch = jax.tree.map(np.asarray, as_arrays(self.client(number), who))
+        batch = jax.tree.map(np.asarray, self._given(number))
         size = _check_client(number, batch, self.like)
         if size != self.sizes[number]:
             raise CompositeFLError(f"{who} has {size} samples, and sizes says {self.sizes[number]}")
@@ -146,6 +150,11 @@ class OnDemand(ByNumber):
         for check in self.checks:
             check(who, batch)
         return batch
+
+    def _given(self, number: int) -> Batch:
+        """What the function gives as arrays."""
+        who = f"client {number}"
+        return as_arrays(same_columns(self.client(number), who, self.columns), who)
 
     def with_check(self, check: Callable[[str, Batch], None]) -> "OnDemand":
         """The same clients; `check` looks at each batch that comes, with its name for errors."""
@@ -166,7 +175,7 @@ class OnDemand(ByNumber):
 
         def some(i: int) -> Batch:
             rows = np.sort(np.random.default_rng([0, i]).permutation(self.sizes[i])[:most])
-            return jax.tree.map(lambda a: np.asarray(a)[rows], self.client(i))
+            return jax.tree.map(lambda a: np.asarray(a)[rows], self._given(i))
 
         other.client = some
         return other
@@ -193,8 +202,19 @@ def pieces(clients: Sequence[Batch]) -> Iterator[tuple[str, Batch]]:
         yield f"client {i}", client
 
 
-def checked_clients(clients: Sequence[Batch]) -> Sequence[Batch]:
-    """A sequence of batches, tables as arrays; one batch in place of a list of them is refused."""
+def checked_data(clients: Sequence[Batch], test: Batch) -> tuple[Sequence[Batch], Batch]:
+    """Clients and test set with tables as arrays, their columns in the order of the first."""
+    clients, columns = checked_clients(clients)
+    if test is not None:
+        test = as_arrays(same_columns(test, TEST, columns), TEST)
+    return clients, test
+
+
+def checked_clients(clients: Sequence[Batch]) -> tuple[Sequence[Batch], Columns]:
+    """A sequence of batches, tables as arrays, and the columns that these had.
+
+    One batch in place of a list of them is refused.
+    """
     if hasattr(clients, "to_numpy") or hasattr(clients, "toarray") or isinstance(clients, Mapping):
         raise CompositeFLError(ONE_BATCH, parameter="clients")
     if not hasattr(clients, "__len__") or not hasattr(clients, "__getitem__"):
@@ -206,13 +226,16 @@ def checked_clients(clients: Sequence[Batch]) -> Sequence[Batch]:
     if isinstance(clients, np.ndarray | jax.Array) and clients.ndim < 3:
         raise CompositeFLError(ONE_BATCH, parameter="clients")
     if not isinstance(clients, (list, tuple)):
-        return clients  # makes batches when asked, as a partition does
+        # makes batches when asked, as a partition does
+        return clients, dict(getattr(clients, "columns", {}))
     shapes = [np.shape(c) if hasattr(c, "shape") else None for c in clients]
     if len(shapes) == 2 and None not in shapes and all(shapes):
         x, y = shapes
         if x[0] == y[0] and x[1:] != y[1:]:  # type: ignore[index]
             raise CompositeFLError(ONE_BATCH, parameter="clients")
-    return [as_arrays(client, f"client {i}") for i, client in enumerate(clients)]
+    columns: Columns = {}
+    named = [same_columns(client, f"client {i}", columns) for i, client in enumerate(clients)]
+    return [as_arrays(client, f"client {i}") for i, client in enumerate(named)], columns
 
 
 def checked_sizes(clients: Sequence[Batch]) -> np.ndarray:
@@ -237,11 +260,7 @@ def _check_client(i: int, client: Batch, first: Batch) -> int:
     structure, expected = str(jax.tree.structure(client)), str(jax.tree.structure(first))
     if structure != expected:
         raise CompositeFLError(f"client {i} has structure {structure}, client 0 has {expected}")
-    sizes = {np.shape(leaf)[0] if np.ndim(leaf) else -1 for leaf in leaves}
-    if len(sizes) != 1 or -1 in sizes:
-        found = shapes_in_words([np.shape(leaf) for leaf in leaves])
-        raise CompositeFLError(f"client {i} has {found}; the leading axis must be its samples")
-    (size,) = sizes
+    size = _sample_count(f"client {i}", leaves)
     if size == 0:
         raise CompositeFLError(f"client {i} has no samples")
     for leaf, model in zip(leaves, like, strict=True):
@@ -252,6 +271,22 @@ def _check_client(i: int, client: Batch, first: Batch) -> int:
             )
         _check_numbers(f"client {i}", leaf)
     return size
+
+
+def check_test(test: Batch) -> None:
+    """Refuse a test set that is not finite."""
+    leaves = jax.tree.leaves(test)
+    _sample_count(TEST, leaves)
+    for leaf in leaves:
+        _check_numbers(TEST, leaf)
+
+
+def _sample_count(who: str, leaves: list[Array]) -> int:
+    sizes = {np.shape(leaf)[0] if np.ndim(leaf) else -1 for leaf in leaves}
+    if len(sizes) != 1 or -1 in sizes:
+        found = shapes_in_words([np.shape(leaf) for leaf in leaves])
+        raise CompositeFLError(f"{who} has {found}; the leading axis must be its samples")
+    return int(sizes.pop())
 
 
 def _check_numbers(who: str, leaf: Array) -> None:

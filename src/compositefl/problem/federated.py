@@ -7,10 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from compositefl.core.arrays import as_arrays
 from compositefl.core.errors import CompositeFLError, require_integer, wrong_value
 from compositefl.core.types import Accuracy, Batch, DType, Loss, Params
-from compositefl.problem.clients import OnDemand, Stacked, checked_clients, checked_sizes
+from compositefl.problem.clients import (
+    OnDemand,
+    Stacked,
+    check_test,
+    checked_data,
+    checked_sizes,
+)
 from compositefl.problem.losses import Coupled, External, uncoupled
 from compositefl.problem.mean_loss import require_mean
 
@@ -56,14 +61,15 @@ class Problem:
     ):
         self.loss = loss
         self.params = jax.tree.map(np.asarray, params)
-        self.clients = clients = checked_clients(clients)
-        self.test: Batch = None if test is None else as_arrays(test, "the test set")
+        self.clients, self.test = clients, test = checked_data(clients, test)
         self.accuracy = accuracy
         self.data = DataIdentity()
         self.short_start = False  # params have fewer digits than float64
         self._check_params()
         first = clients[0]  # a partition copies on every access
         self.sizes = checked_sizes(clients)
+        if test is not None:
+            check_test(test)
         self._check_loss(first)
         if coupled_batch is not None:
             require_integer(2, coupled_batch=coupled_batch)

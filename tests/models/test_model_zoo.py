@@ -243,6 +243,8 @@ def test_batches_may_be_pairs_samples_or_mappings():
         (lambda: models.mlp((6, 5, 3), "sigmoidal"), "did you mean 'sigmoid'"),
         (lambda: models.mlp((6,)), "at least the inputs and the classes"),
         (lambda: models.mlp((6, 0, 3)), "widths=0"),
+        (lambda: models.mlp((6, 5, 1)), r"widths=\(6, 5, 1\) ends in one output; .* at least 2;"),
+        (lambda: models.mlp((6, 1), loss="squared"), "for numbers to predict: linear_regression"),
         (lambda: models.linear_regression(0), "features=0"),
         (lambda: models.multinomial(5, 1), "classes=1"),
         (lambda: models.cnn_fedcanon(2), "channels=2 must be 1"),
@@ -340,6 +342,27 @@ def test_problem_refuses_labels_the_model_does_not_know(problem_calls):
         SMALL["mlp"]().problem([good], test=(x, np.array([0, 3])))
     SMALL["linear"]().problem([(x, np.array([-7.5, 2.0]))])
     assert len(problem_calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "y", "message"),
+    [
+        ("linear", np.ones((2, 1)), r"y has shape \(2, 1\); linear-.* one number .* y.ravel\(\)"),
+        ("linear", np.ones((2, 2)), r"y has shape \(2, 2\); linear-.* one number .* y\[:, 0\]"),
+        ("logistic", np.ones((2, 1), int), r"y has shape \(2, 1\); logistic.* y.ravel\(\)"),
+        (
+            "multinomial",
+            np.eye(2, 3),
+            r"y has shape \(2, 3\); multinomial takes one label .*argmax",
+        ),
+        ("mlp", np.array([0.5, 7.1]), r"labels from 0.5 to 7.1; .* 0 to 2 as its classes; for num"),
+    ],
+)
+def test_problem_refuses_targets_that_are_not_one_a_sample(problem_calls, name, y, message):
+    with pytest.raises(CompositeFLError, match=f"^client 1:? .*{message}"):
+        x = np.zeros((2, 6), np.float32)
+        SMALL[name]().problem([(x, np.array([0, 1])), (x, y)])
+    assert not problem_calls
 
 
 def test_own_functions_make_a_model(problem_calls):

@@ -15,6 +15,8 @@ from compositefl.core.types import Array, Batch, Loss, Params
 from compositefl.models.layers import Network
 from compositefl.problem import OnDemand, Problem, checked_data, pieces
 
+FOR_NUMBERS = "for numbers to predict: linear_regression, or cfl.Problem with a loss of your own"
+
 
 def squared(outputs: jax.Array, y: jax.Array) -> jax.Array:
     """(output - y)^2 / 2."""
@@ -77,27 +79,41 @@ class Model:
 
         clients, test = checked_data(clients, test)
         if isinstance(clients, OnDemand):
-            clients = clients.with_check(self._check_labels)
+            clients = clients.with_check(self._check_targets)
         for name, batch in pieces(clients):
-            self._check_labels(name, batch)
+            self._check_targets(name, batch)
         if test is not None:
-            self._check_labels("the test set", test)
+            self._check_targets("the test set", test)
         params = self.init(jax.random.key(seed))
         made = Problem(self.loss, params, clients, test=test, accuracy=self.accuracy, **options)
         made.short_start = False  # a random start or zero has no digits to lose
         return made
 
-    def _check_labels(self, who: str, batch: Batch) -> None:
-        # compiled code cannot refuse a label, and would take -1 for the last class
+    def _check_targets(self, who: str, batch: Batch) -> None:
         y = np.asarray(unpack(batch)[1])
-        if self.classes is None or not y.size:
-            return
+        if isinstance(self.loss, NetworkLoss) and y.ndim > 1:
+            what, remedy = "number", "such as y[:, 0], or one column of a table"
+            if self.classes is not None:
+                what, remedy = "label", "such as y.argmax(axis=1) of rows with a 1 at the label"
+            if y.size == len(y):
+                remedy = "such as y.ravel(), or one column of a table"
+            raise CompositeFLError(
+                f"{who}: y has shape {y.shape}; {self.name} takes one {what} per sample, {remedy}"
+            )
+        if self.classes is not None and y.size:
+            self._check_labels(who, y)
+
+    def _check_labels(self, who: str, y: np.ndarray) -> None:
+        # compiled code cannot refuse a label, and would take -1 for the last class
         if y.dtype.kind not in "biuf":
             as_arrays(y, who)  # says what to do about names
-        if y.min() < 0 or y.max() >= self.classes or np.any(y != np.rint(y)):
+        assert self.classes is not None
+        whole = not np.any(y != np.rint(y))
+        if y.min() < 0 or y.max() >= self.classes or not whole:
+            others = "" if whole else f" as its classes; {FOR_NUMBERS}"
             raise CompositeFLError(
                 f"{who} has labels from {y.min()} to {y.max()}; "
-                f"{self.name} takes whole numbers from 0 to {self.classes - 1}"
+                f"{self.name} takes whole numbers from 0 to {self.classes - 1}{others}"
             )
 
 

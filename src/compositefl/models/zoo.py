@@ -13,6 +13,7 @@ from typing import Any
 from compositefl.core.errors import CompositeFLError, require_integer, unknown_name, wrong_value
 from compositefl.core.resolve import require_kind, resolve
 from compositefl.models.base import (
+    FOR_NUMBERS,
     Model,
     cross_entropy,
     from_network,
@@ -65,9 +66,10 @@ LOSSES = {"cross-entropy": cross_entropy, "squared": sigmoid_squared}
 def mlp(
     widths: Sequence[int] = (784, 32, 10), activation: str = "sigmoid", loss: str = "cross-entropy"
 ) -> Model:
-    """Dense layers of these widths, inputs first and classes last.
+    """Dense layers of these widths, inputs first and classes last, at least two.
 
-    loss: "cross-entropy", or "squared" for half the squared error of sigmoid outputs.
+    loss: "cross-entropy", or "squared" for half the squared error of sigmoid outputs, compared with
+    1 at the label and 0 elsewhere.
     """
     check_activation(activation)
     if loss not in LOSSES:
@@ -81,6 +83,13 @@ def mlp(
     for width in widths:
         require_integer(widths=width)
     inputs, *hidden, classes = (int(width) for width in widths)
+    if classes == 1:
+        raise CompositeFLError(
+            f"widths={tuple(widths)} ends in one output; mlp has an output for each class, and "
+            f"at least 2; {FOR_NUMBERS}",
+            parameter="widths",
+            value=tuple(widths),
+        )
     layers: list[Layer] = []
     for width in hidden:
         layers += [Dense(width, initial_scale(activation)), Activation(activation)]

@@ -149,6 +149,11 @@ def test_what_is_refused(digits):
         make(network((63, 8, 10)))
     with pytest.raises(cfl.CompositeFLError, match="whole numbers from 0 to 8"):
         make(network(), classes=9)
+    with pytest.raises(cfl.CompositeFLError, match="classes=10 but Linear has 11 outputs"):
+        make(nn.Linear(64, 11), classes=10)
+    with pytest.raises(cfl.CompositeFLError, match="classes=10 but Linear has 9 outputs"):
+        make(nn.Linear(64, 9), classes=10)
+    make(nn.Linear(64, 11), lambda outputs, _: outputs.sum(1), classes=10)
     with pytest.raises(cfl.CompositeFLError, match=r"must be a torch.nn.Module"):
         make(lambda x: x)
     with pytest.raises(cfl.CompositeFLError, match="no parameters that require gradients"):

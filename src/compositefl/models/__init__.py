@@ -57,7 +57,8 @@ def from_torch(
 
     loss(outputs, y) -> one number a sample, in PyTorch: cross-entropy by default, and then
     accuracy is the share of labels with the largest output. accuracy(outputs, y) -> one number a
-    sample. classes: refuse labels that are not below it.
+    sample. classes: refuse labels that are not below it and, with the default loss, a module with
+    another number of outputs.
 
     Parameters keep PyTorch's names, for regularisers by name and in saved files. Buffers stay as
     they are: batch normalisation in training mode normalises with the batch at hand, in eval mode

@@ -47,13 +47,14 @@ def model(
     }
     if not params:
         raise CompositeFLError(f"{type(module).__name__} has no parameters that require gradients")
+    outputs = None  # a loss of the user's may take fewer than there are classes, or more
     if loss is None:
-        loss, accuracy = cross_entropy, accuracy or right
+        loss, accuracy, outputs = cross_entropy, accuracy or right, classes
     return Model(
         name=type(module).__name__,
         init=lambda key: params,
         apply=Apply(copy.deepcopy(module)),
-        loss=Mean(module, loss),
+        loss=Mean(module, loss, outputs),
         accuracy=accuracy and Mean(module, accuracy),
         classes=classes,
         coupled=any(isinstance(m, _BatchNorm) and m.training for m in module.modules()),
@@ -143,10 +144,15 @@ class Copy:
 
 
 class Mean(External):
-    """The mean over a batch of function(module(x), y), which is one number a sample."""
+    """The mean over a batch of function(module(x), y), which is one number a sample.
 
-    def __init__(self, module: torch.nn.Module, function: SampleFunction):
-        self.name, self.function = type(module).__name__, function
+    classes: how many outputs a sample must have; None: any number.
+    """
+
+    def __init__(
+        self, module: torch.nn.Module, function: SampleFunction, classes: int | None = None
+    ):
+        self.name, self.function, self.classes = type(module).__name__, function, classes
         self.apply = Apply(copy.deepcopy(module))
 
     def __call__(self, params: Params, batch: Batch) -> np.ndarray:
@@ -203,6 +209,21 @@ class Mean(External):
                     return "torch.func gives another gradient"
         return ""
 
+    def _check_outputs(self, present: Copy, x: np.ndarray) -> None:
+        """Refuse a module whose outputs are not one for each class."""
+        if self.classes is None:
+            return
+        try:
+            with torch.no_grad(), self.apply.lock:
+                shape = tuple(present.outputs(present.tensor(x)).shape)
+        except Exception:  # is told where the loss is tried
+            return
+        if len(shape) > 1 and shape[1] != self.classes:
+            raise CompositeFLError(
+                f"classes={self.classes} but {self.name} has {shape[1]} outputs; cross-entropy "
+                "takes one for each class"
+            )
+
     def _terms(self, loaded: Copy, batch: Batch) -> torch.Tensor:
         """function(module(x), y)."""
         x, y = (loaded.tensor(a) for a in unpack(batch))
@@ -211,6 +232,7 @@ class Mean(External):
     def check(self, batch: Batch) -> None:
         x, y = (np.asarray(a) for a in unpack(batch))
         (present,) = self.apply.copies.values()
+        self._check_outputs(present, x)
         try:
             with torch.no_grad(), self.apply.lock:
                 first, again = (self._terms(present, (x, y)) for _ in range(2))

@@ -143,6 +143,8 @@ def test_files_that_are_no_tables(tmp_path):
         with pytest.raises(CompositeFLError) as caught:
             read_table(tmp_path / name)
         assert name in str(caught.value) and "\n" not in str(caught.value)
+        assert ("is empty: it has 0 bytes" in str(caught.value)) == (name == "empty.csv")
+        assert "no such file" not in str(caught.value)
 
 
 def test_sites_are_clients(cli, csv, tmp_path):

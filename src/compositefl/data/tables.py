@@ -29,6 +29,8 @@ def read_table(path: str | Path) -> "pd.DataFrame":
         raise CompositeFLError(f"{path} is not a file")
     if not path.name.lower().endswith(SUFFIXES):
         raise CompositeFLError(f"{path} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    if not path.stat().st_size:
+        raise CompositeFLError(f"{path} is empty: it has 0 bytes")
     frame = _read(path)
     if frame.empty:
         raise CompositeFLError(f"{path} has no rows")
@@ -49,11 +51,9 @@ def _read(path: Path) -> "pd.DataFrame":
         raise CompositeFLError(f"{path}: Parquet files need pip install pyarrow") from None
     except CompositeFLError:
         raise
-    except OSError as error:
-        # pyarrow's error for a damaged file is an OSError as well
+    except (OSError, ValueError) as error:
+        # pyarrow's error for a damaged file is an OSError; pandas' and NumPy's are ValueErrors
         raise CompositeFLError(f"{path} cannot be read: {_line(error)}") from error
-    except ValueError as error:  # no table; pandas' and NumPy's own errors derive from it
-        raise CompositeFLError(f"{path} is no such file: {_line(error)}") from error
 
 
 def _read_npz(path: Path) -> "pd.DataFrame":

@@ -221,7 +221,9 @@ class Mean(External):
         if len(shape) > 1 and shape[1] != self.classes:
             raise CompositeFLError(
                 f"classes={self.classes} but {self.name} has {shape[1]} outputs; cross-entropy "
-                "takes one for each class"
+                "takes one for each class",
+                parameter="classes",
+                value=self.classes,
             )
 
     def _terms(self, loaded: Copy, batch: Batch) -> torch.Tensor:

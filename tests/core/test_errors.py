@@ -51,6 +51,31 @@ WRONG = [
     (lambda: run(algorithm=cfl.FedAvg(composite="x", **GOOD)), r"composite='x' must be one of"),
     (lambda: run(algorithm=cfl.FedMiD(prox_at="x", **GOOD)), r"prox_at='x' must be"),
     (lambda: run(cfl.MCP(0.1, 0.5), eval_gamma=1.0), r"gamma=1.0"),
+    (
+        lambda: cfl.FedNMap(local_steps=2, local_lr=np.array([0.1, 0.2])),
+        r"local_lr has shape \(2,\); it must be a single number; cfl.sweep tries several",
+    ),
+    (
+        lambda: run(algorithm=cfl.FedNMap(gamma=[1.0, 2.0], **GOOD)),
+        r"gamma has shape \(2,\); it must be a single number",
+    ),
+    (
+        lambda: run(algorithm=cfl.FedNMap(local_steps=[2, 3], local_lr=0.1)),
+        r"local_steps has shape \(2,\); it must be a single number",
+    ),
+    (lambda: run(rounds=[1, 2]), r"rounds has shape \(2,\); it must be a whole number >= 1"),
+    (lambda: run(tolerance=[1.0]), r"tolerance has shape \(1,\); it must be a single number"),
+    (lambda: run(dropout="0.1"), r"dropout='0.1' must be a probability"),
+    (
+        lambda: cfl.models.linear_regression(2).problem(
+            [CLIENTS[0], (CLIENTS[1][0] + 1j, np.ones(4))]
+        ),
+        r"client 1 has complex numbers; linear-regression takes real ones",
+    ),
+    (
+        lambda: problem(clients=[(np.ones((3, 2)) * 1j, np.ones(3))]),
+        r"returned complex\d+ numbers for data of complex128, float64; it must return a real",
+    ),
     (lambda: run(rounds=0), r"rounds=0 must be a whole number >= 1"),
     (lambda: run(batch_size=0), r"batch_size=0"),
     (lambda: run(batch_size="all"), r"batch_size='all' must be a whole number"),
@@ -99,3 +124,13 @@ def test_wrong_input(call, message):
 def test_a_misspelt_option_is_an_error():
     with pytest.raises(TypeError, match="round"):
         run(round=3)
+
+
+def test_whole_numbers_may_be_floats_everywhere():
+    whole = dict(rounds=2, seed=3, batch_size=2, eval_every=1, devices=1, client_block=1)
+    asked = run(**{name: float(value) for name, value in whole.items()})
+    np.testing.assert_array_equal(asked.params, run(**whole).params)
+    made = problem(coupled_batch=2.0, eval_samples=2.0, eval_clients=1.0)
+    assert (made.loss.size, made.eval_samples, made.eval_clients) == (2, 2, 1)
+    for number in (made.loss.size, made.eval_samples, made.eval_clients):
+        assert isinstance(number, int)

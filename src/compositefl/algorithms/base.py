@@ -2,7 +2,7 @@
 
 import dataclasses
 from dataclasses import KW_ONLY, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias, get_args
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from compositefl.core.errors import (
     is_concrete,
     require_integer,
     require_positive,
+    require_single,
     wrong_value,
 )
 from compositefl.core.trees import tree_bytes
@@ -275,11 +276,19 @@ def overshoot_of_zeros(
     ]
 
 
+def require_numbers(algorithm: Algorithm) -> None:
+    """Refuse arrays where a field is declared as a number."""
+    for f in dataclasses.fields(algorithm):
+        if {float, int} & {f.type, *get_args(f.type)}:
+            require_single(**{f.name: getattr(algorithm, f.name)})
+
+
 def require_steps(algorithm: Algorithm, *names: str) -> None:
     """Refuse numbers that are neither in their range nor to be found in the run."""
     later = automatic(algorithm) + (["local_lr"] if wants_theory(algorithm) else [])
     for name in names:
         if name not in later:
+            require_single(**{name: getattr(algorithm, name)})
             check = require_integer if name == "local_steps" else require_positive
             check(**{name: getattr(algorithm, name)})
     if wants_theory(algorithm) and "local_steps" in later:

@@ -145,10 +145,24 @@ def require_nonnegative(**values: object) -> None:
             require_that(name, value, good, "a finite number >= 0")
 
 
+def require_single(
+    wanted: str = "a single number; cfl.sweep tries several", **values: Array
+) -> None:
+    """Refuse arrays and lists, of any length."""
+    import numpy as np
+
+    for name, value in values.items():
+        if shape := np.shape(value):
+            raise CompositeFLError(
+                f"{name} has shape {shape}; it must be {wanted}", parameter=name, value=value
+            )
+
+
 def require_integer(minimum: int = 1, **values: object) -> None:
-    """Refuse what is not a whole number >= minimum."""
+    """Refuse what is not a whole number >= minimum; 3.0 is one, which the caller takes `int` of."""
     wanted = f"a whole number >= {minimum}"
     for name, value in values.items():
+        require_single(wanted, **{name: value})
         numbers = _numbers(name, value, wanted)
         if numbers is not None and not ((numbers >= minimum) & (numbers % 1 == 0)).all():
             raise wrong_value(name, value, wanted)

@@ -13,7 +13,7 @@ from compositefl.core.arrays import as_arrays
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.types import Array, Batch, Loss, Params
 from compositefl.models.layers import Network
-from compositefl.problem import OnDemand, Problem, checked_data, pieces
+from compositefl.problem import External, OnDemand, Problem, checked_data, pieces
 
 FOR_NUMBERS = "for numbers to predict: linear_regression, or cfl.Problem with a loss of your own"
 
@@ -90,6 +90,12 @@ class Model:
         return made
 
     def _check_targets(self, who: str, batch: Batch) -> None:
+        for part in unpack(batch):
+            if np.iscomplexobj(part) and isinstance(self.loss, (NetworkLoss, External)):
+                raise CompositeFLError(
+                    f"{who} has complex numbers; {self.name} takes real ones: the real and the "
+                    "imaginary part can be columns of their own"
+                )
         y = np.asarray(unpack(batch)[1])
         if isinstance(self.loss, NetworkLoss) and y.ndim > 1:
             what, remedy = "number", "such as y[:, 0], or one column of a table"

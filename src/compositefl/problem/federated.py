@@ -73,15 +73,17 @@ class Problem:
         self._check_loss(first)
         if coupled_batch is not None:
             require_integer(2, coupled_batch=coupled_batch)
-            self.loss = Coupled(loss, coupled_batch)
-            self.accuracy = accuracy and Coupled(accuracy, coupled_batch)
+            self.loss = Coupled(loss, int(coupled_batch))
+            self.accuracy = accuracy and Coupled(accuracy, int(coupled_batch))
         else:
             require_mean(loss, self.params, clients, self.sizes)
         if eval_samples is not None:
             require_integer(eval_samples=eval_samples)
+            eval_samples = int(eval_samples)
         self.eval_samples = eval_samples
         if eval_clients is not None:
             require_integer(eval_clients=eval_clients)
+            eval_clients = int(eval_clients)
             if eval_clients > len(self.sizes):
                 raise wrong_value("eval_clients", eval_clients, f"in 1..{len(self.sizes)}")
         self.eval_clients = eval_clients
@@ -187,4 +189,10 @@ class Problem:
         if shape != ():
             raise CompositeFLError(
                 f"loss(params, batch) returned {out}; it must return a scalar, the mean loss"
+            )
+        if not jnp.issubdtype(out.dtype, jnp.floating):
+            raise CompositeFLError(
+                f"loss(params, batch) returned {out.dtype} numbers for data of "
+                f"{', '.join(str(a.dtype) for a in jax.tree.leaves(batch))}; it must return a real "
+                "number with a fraction, the mean loss"
             )

@@ -14,6 +14,7 @@ from compositefl.core.errors import (
     is_concrete,
     require_integer,
     require_positive,
+    require_single,
     wrong_value,
 )
 from compositefl.core.types import PlainValues
@@ -84,19 +85,22 @@ class Options:
     ] = None
 
     def __post_init__(self) -> None:
-        require_integer(rounds=self.rounds)
-        require_integer(minimum=0, seed=self.seed)
+        for name in ("rounds", "batch_size", "seed", "eval_every", "devices", "client_block"):
+            value = getattr(self, name)
+            if value is not None or name in ("rounds", "seed"):
+                require_integer(0 if name == "seed" else 1, **{name: value})
+                object.__setattr__(self, name, int(value))  # 3.0 is 3 to everyone
         if self.seed >= 2**32:
             raise wrong_value("seed", self.seed, "below 2^32")
-        for name in ("batch_size", "eval_every", "devices", "client_block"):
-            if getattr(self, name) is not None:
-                require_integer(**{name: getattr(self, name)})
         for name in ("eval_gamma", "tolerance"):
-            if getattr(self, name) is not None:
-                require_positive(**{name: getattr(self, name)})
+            value = getattr(self, name)
+            if value is not None:
+                require_single("a single number", **{name: value})
+                require_positive(**{name: value})
         for name in ("dropout", "stragglers"):
-            if not 0 <= getattr(self, name) < 1:
-                raise wrong_value(name, getattr(self, name), "a probability in [0, 1)")
+            value = getattr(self, name)
+            if not is_concrete(value) or not 0 <= value < 1:
+                raise wrong_value(name, value, "a probability in [0, 1)", shown=repr(value))
         for name, allowed in CHOICES.items():
             value = getattr(self, name)
             if not isinstance(value, (str, type(None))) or value not in allowed:
@@ -218,7 +222,7 @@ class Options:
         """Refuse what does not go together; the algorithm carries its regulariser."""
         import jax
 
-        from compositefl.algorithms.base import Knobs, wants_theory
+        from compositefl.algorithms.base import Knobs, require_numbers, wants_theory
         from compositefl.core.vector import Vector
         from compositefl.engine.hessian import check_hessian
 
@@ -229,6 +233,7 @@ class Options:
                 parameter="local_lr",
                 value="theory",
             )
+        require_numbers(algorithm)
         algorithm = algorithm.at(Knobs(1e-6, 1))  # numbers that set themselves are in their range
         self._check_engine(problem)
         algorithm.check()

@@ -168,6 +168,12 @@ def test_the_worst_trial_is_told():
     assert ending.sentence.startswith("1 of 2 trials, first trial 1")
 
 
+def test_all_trials_of_an_interrupted_run_were_stopped():
+    both = pd.concat([history(FLAT, trial=0), history(GEOMETRIC, trial=1)])
+    ending = how_it_ended(both, "interrupted")
+    assert ending.sentence.startswith("all 2 trials stopped early (interrupted) after round 500")
+
+
 def test_rising():
     assert not rose([0.7, 0.9, 0.7]) and not rose([np.inf, 0.7, 0.6]) and not rose([0.7, 0.70001])
     assert rose([0.7, 0.75]) and rose([0.7, np.nan]) and rose([-1.0, -0.9])

@@ -106,6 +106,8 @@ def how_it_ended(
     worst = endings[int(np.argmin(ranks))]
     if len(trials) == 1:
         return worst
+    if worst.kind == "stopped early":
+        return Ending(worst.kind, f"all {len(trials)} trials {worst.sentence}", tolerance)
     alike = ranks.count(min(ranks))
     which = f"{alike} of {len(trials)} trials, first trial {trials[int(np.argmin(ranks))]}: "
     return Ending(worst.kind, which + worst.sentence, tolerance)

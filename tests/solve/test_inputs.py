@@ -229,6 +229,39 @@ def test_wrong(call, message):
     assert "\n" not in str(error.value)
 
 
+LARGE = np.where(np.arange(12) == 7, -1e39, X[:, 1])
+TOO_LARGE = (np.column_stack([X[:, 0], LARGE, X[:, 2]]), Y)
+COUNTS = np.arange(36).reshape(12, 3)
+
+
+@pytest.mark.parametrize(
+    "clients, test, who",
+    [
+        ([(X, Y), TOO_LARGE], None, "client 1"),
+        (on_demand((X, Y), TOO_LARGE), None, "client 1"),
+        (cfl.Stacked(TOO_LARGE, sizes=[7, 5]), None, "client 1"),
+        (cfl.partition.from_indices(TOO_LARGE, [[7, 8], [1, 2]]), None, "client 0"),
+        ([(X, Y)], TOO_LARGE, "the test set"),
+    ],
+)
+@pytest.mark.filterwarnings("error:overflow encountered in cast")
+def test_numbers_beyond_the_type_of_a_run(clients, test, who):
+    message = r" has numbers beyond float32 \(largest -1e\+39\); scale the columns, or use dtype="
+    with pytest.raises(cfl.CompositeFLError, match=f"^{who}{message}"):
+        run(problem=MODEL.problem(clients, test=test))
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_whole_numbers_beyond_those_of_jax(stacked):
+    counts = COUNTS.copy()
+    counts[8, 1] = 2**31  # was -2^31 in the run
+    clients = [(counts[:6], Y[:6]), (counts[6:], Y[6:])]
+    if stacked:
+        clients = cfl.Stacked((counts, Y), sizes=[6, 6])
+    with pytest.raises(cfl.CompositeFLError, match=r"client 1 has whole numbers beyond int32"):
+        run(problem=MODEL.problem(clients))
+
+
 def test_two_clients_of_one_array_each_are_no_pair():
     problem = cfl.Problem(lambda w, x: jnp.mean((x @ w) ** 2), np.zeros(3), (X, X[:5]))
     assert problem.sizes.tolist() == [12, 5]

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from compositefl.algorithms.base import Algorithm, automatic
-from compositefl.core.trees import as_number, floats_to
+from compositefl.core.trees import as_number
 from compositefl.core.types import (
     Accuracy,
     Array,
@@ -35,7 +35,7 @@ from compositefl.engine import stationarity as measure
 from compositefl.engine.accounting import example_extras
 from compositefl.engine.client import ClientInfo, Oracle, client_keys, client_round
 from compositefl.engine.curvature import curvature_by_differences, direction, largest_curvature
-from compositefl.engine.samples import gather
+from compositefl.engine.samples import converted_test, gather
 from compositefl.engine.sampling import trial_key
 from compositefl.problem import Problem
 from compositefl.solve.steering import BEFORE
@@ -140,7 +140,7 @@ class SiteEngine:
             )
         self.test = None
         if problem.test is not None and problem.accuracy is not None:
-            self.test = jax.tree.map(partial(floats_to, plan.dtype), problem.test)
+            self.test = converted_test(problem, plan.dtype)
         self.accuracy: Any = problem.accuracy
         self.test_size = 0 if self.test is None else len(jax.tree.leaves(self.test)[0])
 

@@ -41,7 +41,7 @@ from compositefl.engine.eager import (
     rescale,
     update,
 )
-from compositefl.engine.samples import gather
+from compositefl.engine.samples import converted_test, gather
 from compositefl.engine.sampling import Stream, participants, round_key, trial_key
 from compositefl.engine.stationarity import prox_point, stationarity
 from compositefl.problem import ByNumber, OnDemand, Problem
@@ -98,7 +98,7 @@ class LoopSimulation(SelfContained):
         evaluated = problem.for_evaluation()
         self.evaluated = self.samples if evaluated is problem else self._samples(evaluated)
         self.evaluated_weights = self.weights[problem.evaluated_clients]
-        self.test = jax.tree.map(partial(floats_to, self.dtype), problem.test)
+        self.test = converted_test(problem, self.dtype)
         self.together = self._block(problem)
         self.keys = [trial_key(np.uint32(seed), np.int32(trial)) for trial in trials]
         self.seed, self.start = seed, problem.start(self.dtype)

@@ -15,10 +15,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from compositefl import cluster
 from compositefl.algorithms.base import Algorithm
 from compositefl.core.errors import CompositeFLError
-from compositefl.core.trees import as_numbers, floats_to
+from compositefl.core.trees import as_numbers
 from compositefl.core.types import Array, Batch, ClientState, DType, Params, PyTree, ServerState
 from compositefl.core.vector import Vector
 from compositefl.engine.curvature import direction
+from compositefl.engine.samples import converted_test
 from compositefl.engine.sampling import Stream, round_key, trial_key
 from compositefl.problem import DataIdentity, Problem
 from compositefl.simulation import device_sum
@@ -265,13 +266,12 @@ class Simulation(SelfContained):
         padded = -(-length // mesh.size) * mesh.size
 
         def put(a: Array) -> jax.Array:
-            a = floats_to(self.dtype, a)
             # Padding has weight 0; it is real samples, because a coupled accuracy sees it.
             return cluster.put(np.resize(a, (padded, *a.shape[1:])), sharding)
 
         weight = np.zeros(padded, self.dtype)
         weight[:length] = 1.0 / length
-        return jax.tree.map(put, self.problem.test), put(weight)
+        return jax.tree.map(put, converted_test(self.problem, self.dtype)), put(weight)
 
 
 class Group:

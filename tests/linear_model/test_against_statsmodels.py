@@ -68,6 +68,21 @@ def test_the_intercept_and_its_error_are_in_original_units():
     np.testing.assert_allclose(table["p-value"], reference.pvalues, rtol=1e-5, atol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:the data do not determine")
+def test_what_collinear_columns_leave_determined():
+    X, y = tables.diabetes()
+    X = X[:, :4]
+    reference = sm.OLS(y, sm.add_constant(X)).fit()
+    sum_of_two, moved = X[:, 1] + X[:, 2], X[:, 0] + 1
+    for column, unknown in ((X[:, 0], [1, 5]), (sum_of_two, [2, 3, 5]), (moved, [0, 1, 5])):
+        table = ElasticNet(0.0).fit(np.column_stack([X, column]), y).summary().frame
+        assert np.flatnonzero(np.isnan(table["std. error"])).tolist() == unknown
+        rest = [i for i in range(5) if i not in unknown]
+        np.testing.assert_allclose(table["coefficient"][rest], reference.params[rest], rtol=1e-5)
+        np.testing.assert_allclose(table["std. error"][rest], reference.bse[rest], rtol=1e-6)
+        np.testing.assert_allclose(table["p-value"][rest], reference.pvalues[rest], rtol=1e-4)
+
+
 @pytest.mark.parametrize("ties", [True, False])
 def test_strata_of_a_cox_model(ties):
     X, eta = tables.wild()

@@ -1,9 +1,11 @@
 """Standard errors of an unpenalised fit, from the Hessian summed over the sites."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.sparse.csgraph import connected_components
 from scipy.stats import norm, t
 
 from compositefl.glm.curvature import LARGEST
@@ -16,24 +18,44 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Array = np.ndarray
+SINGULAR = 1e-10  # eigenvalues of the information, relative to the largest, that are rounding
+FLOOR = 1e-30  # information on an entry, relative to the largest, that is none
+PART = 1e-6  # share of a direction without information that an entry has by rounding
+NAMED = 8  # columns that a warning names
 
 
 @dataclass(frozen=True)
 class Inference:
     """Estimates and their covariance in original units: intercept (if any), then coefficients.
 
-    With several classes class after class.
+    With several classes class after class. tied: groups of entries of which the data determine
+    less than there are, collinear columns.
     """
 
     estimate: Array
     covariance: Array
     freedom: float  # degrees of freedom of the t distribution; infinity: normal
+    tied: tuple[tuple[int, ...], ...] = ()
 
     @property
     def error(self) -> Array:
         """Standard errors; NaN where the data do not determine a coefficient."""
         with np.errstate(invalid="ignore"):
             return np.sqrt(np.diag(self.covariance))
+
+    def caution(self, names: Sequence[str]) -> str:
+        """What the data leave open, given the names of all entries; "" if nothing."""
+        told = []
+        for group in self.tied:
+            listed = ", ".join(names[i] for i in group[:NAMED]) + ", ..." * (len(group) > NAMED)
+            many = len(group) > 1
+            told.append(f"{listed} are collinear" if many else f"{listed} has no information")
+        if not told:
+            return ""
+        return (
+            f"the data do not determine all coefficients: {'; '.join(told)}. Those have no "
+            "standard errors; leave columns out, or take a penalty"
+        )
 
     def table(self, confidence: float, ratio: str) -> "pd.DataFrame":
         """Standard error, statistic, p-value and interval of every coefficient."""
@@ -84,7 +106,10 @@ def infer(spec: Spec, sites: Sites, path: Path) -> Inference | None:
     )
     index = np.concatenate([[0], 1 + columns]) if spec.intercept else 1 + columns
     H = symmetric(answer["hessian"][0], len(index))
-    freedom = path.rows - len(index)
+    # In units in which H has a diagonal of ones: no scale of a column looks like rounding.
+    unit = 1 / np.sqrt(np.maximum(np.diag(H), FLOOR * np.diag(H).max(initial=1e-200)))
+    inverse, empty = _inverse(H * unit[:, None] * unit)
+    freedom = path.rows - len(index) + empty.shape[1]
     dispersion, degrees = 1.0, np.inf
     if family.dispersion:
         sums = sites.ask(
@@ -97,25 +122,44 @@ def infer(spec: Spec, sites: Sites, path: Path) -> Inference | None:
         )
         dispersion = float(sums["pearson"][0]) / freedom if freedom > 0 else np.nan
         degrees = max(freedom, 1e-9)
-    inverse, loose = _inverse(H)
-    full, unknown = np.zeros((1 + p, 1 + p)), np.zeros(1 + p)
-    full[np.ix_(index, index)] = inverse * dispersion
-    unknown[index] = loose
     map_ = path.scaling.matrix(1)
-    covariance = map_ @ full @ map_.T
-    unknown = (map_ != 0) @ unknown > 0
+    estimate, scaled = map_ @ x[: 1 + p], map_[:, index] * unit
+    covariance = scaled @ (inverse * dispersion) @ scaled.T
+    unknown = _unknown(scaled, empty)
+    unknown[1:] |= path.scaling.scale == 0  # a constant column, which is left out
     covariance[unknown], covariance[:, unknown] = np.nan, np.nan
-    estimate = map_ @ x[: 1 + p]
+    tied = _tied(empty, index)
     if not spec.intercept:
         covariance, estimate = covariance[1:, 1:], estimate[1:]
-    return Inference(estimate, covariance, degrees)
+        tied = tuple(tuple(i - 1 for i in group) for group in tied)
+    return Inference(estimate, covariance, degrees, tied)
 
 
 def _inverse(H: Array) -> tuple[Array, Array]:
-    """H^-1 and which entries the data do not determine."""
-    scale = np.sqrt(np.maximum(np.diag(H), np.finfo(float).tiny))
-    values, vectors = np.linalg.eigh(H / scale[:, None] / scale)
-    small = values < 1e-10 * values.max(initial=0.0)
-    loose = (np.abs(vectors[:, small]) > 1e-6).any(axis=1)
+    """The pseudo-inverse of H, and orthonormal columns that span what has no information."""
+    values, vectors = np.linalg.eigh(H)
+    small = values <= SINGULAR * values.max(initial=0.0)
     good = vectors[:, ~small]
-    return (good / values[~small]) @ good.T / scale[:, None] / scale, loose
+    return (good / values[~small]) @ good.T, vectors[:, small]
+
+
+def _unknown(map_: Array, empty: Array) -> Array:
+    """Which rows of a linear map change along a direction without information.
+
+    Others, such as the intercept beside two equal columns, are determined: whichever of the
+    solutions is taken, they and their variances are the same.
+    """
+    part = np.abs(empty).max(axis=1, initial=0.0) > PART
+    reach = np.linalg.norm(map_[:, part], axis=1)
+    unknown: Array = np.linalg.norm(map_[:, part] @ empty[part], axis=1) > PART * reach
+    return unknown
+
+
+def _tied(empty: Array, index: Array) -> tuple[tuple[int, ...], ...]:
+    """Entries that directions without information move together."""
+    moved = np.abs(empty @ empty.T) > PART
+    _, label = connected_components(moved, directed=False)
+    free = np.diag(moved)
+    return tuple(
+        tuple(int(i) for i in index[label == one]) for one in dict.fromkeys(label[free].tolist())
+    )

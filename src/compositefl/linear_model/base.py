@@ -1,6 +1,7 @@
 """What all estimators share: checking, fitting over sites, coefficients in original units."""
 
 import numbers
+import warnings
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,7 +12,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from compositefl.core.errors import CompositeFLError, require_integer, require_positive, wrong_value
+from compositefl.core.errors import (
+    CompositeFLError,
+    ConvergenceWarning,
+    require_integer,
+    require_positive,
+    wrong_value,
+)
 from compositefl.glm.families import Family, family
 from compositefl.glm.inference import Inference, infer
 from compositefl.glm.outcome import Path, in_original_units
@@ -176,7 +183,10 @@ class GeneralizedLinearModel(BaseEstimator):
         """Fit over sites of any kind and keep the outcome."""
         path = fit_path(spec, sites, self.on_round)
         self._keep(spec, path, 0)
-        self.inference_ = infer(spec, sites, path) if self._is_plain(spec) else None
+        self.inference_ = found = infer(spec, sites, path) if self._is_plain(spec) else None
+        intercept = ["the intercept"] if spec.intercept else []
+        if found is not None and (caution := found.caution([*intercept, *names])):
+            warnings.warn(caution, ConvergenceWarning, stacklevel=3)
         self._close(sites, names)
 
     def _close(self, sites: Sites, names: list[str]) -> None:

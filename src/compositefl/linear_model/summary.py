@@ -54,6 +54,10 @@ class Summary:
         note = ""
         if found is None:
             note = "Standard errors and intervals: only for fits without a penalty (alpha=0)."
+        elif np.isnan(found.error).any():
+            note = (
+                "NaN: the data do not determine this coefficient (collinear or constant columns)."
+            )
         return cls(frame, title, note)
 
     def __str__(self) -> str:

@@ -251,6 +251,15 @@ def test_numbers_beyond_the_type_of_a_run(clients, test, who):
         run(problem=MODEL.problem(clients, test=test))
 
 
+def test_numbers_of_numpy_and_whole_floats_are_numbers():
+    problem = MODEL.problem([(X, Y)] * 3)
+    options = dict(problem=problem, batch_size=4, rounds=2)
+    want = run(participation=2, trials=2, **options)
+    told = run(participation=np.int64(2), trials=2.0, **options)
+    np.testing.assert_array_equal(told.params["dense0"]["kernel"], want.params["dense0"]["kernel"])
+    assert told.config == want.config
+
+
 @pytest.mark.parametrize("stacked", [False, True])
 def test_whole_numbers_beyond_those_of_jax(stacked):
     counts = COUNTS.copy()

@@ -94,6 +94,7 @@ def minimize(
     for name in ("problem", "regularizer", "algorithm", "trials", "constants"):
         del given[name]
     require_integer(trials=trials)
+    trials = int(trials)
     options = Options(**given)
     problem = checked_problem(problem)
     if algorithm is None:

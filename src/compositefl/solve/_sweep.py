@@ -130,6 +130,7 @@ def run_all(
     With `models` also the model of each. And why the runs stopped, as in `Result`.
     """
     require_integer(trials=trials)
+    trials = int(trials)
     for candidate in candidates:
         options.check(problem, candidate)
     options = options.settled(candidates)

@@ -90,6 +90,9 @@ class Options:
             if value is not None or name in ("rounds", "seed"):
                 require_integer(0 if name == "seed" else 1, **{name: value})
                 object.__setattr__(self, name, int(value))  # 3.0 is 3 to everyone
+        share: Any = self.participation
+        if getattr(share, "ndim", None) == 0:  # a number of NumPy or JAX
+            object.__setattr__(self, "participation", share.item())
         if self.seed >= 2**32:
             raise wrong_value("seed", self.seed, "below 2^32")
         for name in ("eval_gamma", "tolerance"):

@@ -94,6 +94,12 @@ CASES = {
         "unbounded",
         "psi sank to -5e.04 from 1 and goes on",
     ),
+    "far below zero, and on the way there": (
+        dict(residual=1 - ROUNDS / 1000, psi=-1e5 * (1 - np.exp(-ROUNDS / 400))),
+        {},
+        "falling",
+        "still falling",
+    ),
     "far below zero, and there": (
         dict(residual=GEOMETRIC, psi=-1e5 * (1 - np.exp(-ROUNDS / 50))),
         {},

@@ -19,7 +19,7 @@ FEWEST = 6  # evaluations from which a trend can be read
 SHORT = 30  # rounds before which no progress is no end
 DEEP = 1e3  # psi below minus this times max(1, |its start|), and still sinking, has no lower bound
 BOTTOMLESS = 1e9  # the same for any psi
-SINKING = 0.2  # share of its whole fall that psi falls in the last third, where it sinks
+SINKING = 0.3  # share of its whole fall that psi falls in the last third, where it sinks
 CERTAIN = 3.0  # standard errors that a trend must exceed
 REMEDIES = {
     "minibatches": "larger batches",
@@ -172,13 +172,21 @@ class _Course(NamedTuple):
         return _Course(*(series[-count:] for series in self))
 
     def sinks(self) -> bool:
-        """Whether psi is far below zero and falls as it did: it has no minimum, it seems."""
+        """Whether psi is far below zero and falls as it did: it has no minimum, it seems.
+
+        Where there is one, far below zero too, the fall gets slower on the way to it.
+        """
         start, end = self.start_psi, float(self.psi[-1])
         least = -max(1.0, abs(start))
         if end >= DEEP * least or not math.isfinite(start):
             return False
-        before = float(self.psi[-1 - len(self.psi) // 3])
-        return end < BOTTOMLESS * least or before - end > SINKING * (start - end)
+        if end < BOTTOMLESS * least:
+            return True
+        last = self.psi[-1 - len(self.psi) // 3 :]
+        before, middle = float(last[0]), float(last[len(last) // 2])
+        slower = middle - end < 0.8 * (before - middle)
+        long = self.rounds[-1] >= SHORT
+        return long and not slower and before - end > SINKING * (start - end)
 
 
 class _Trend(NamedTuple):

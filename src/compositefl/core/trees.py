@@ -47,9 +47,16 @@ class WeightedMean:
 
     def add(self, weight: Number, tree: PyTree) -> None:
         """Count `tree` with this weight."""
-        part = jax.tree.map(lambda a: a * a.dtype.type(weight), tree)
+        self._count(jax.tree.map(lambda a: a * a.dtype.type(weight), tree), float(weight))
+
+    def add_all(self, weights: np.ndarray, trees: PyTree) -> None:
+        """Count several trees, which lie along the first axis of one."""
+        part = jax.tree.map(lambda a: np.einsum("i,i...->...", weights.astype(a.dtype), a), trees)
+        self._count(part, float(weights.sum()))
+
+    def _count(self, part: PyTree, weight: float) -> None:
         self.total = part if self.total is None else jax.tree.map(np.add, self.total, part)
-        self.weight += float(weight)
+        self.weight += weight
 
     def value(self) -> PyTree:
         """The mean of what was added."""

@@ -129,6 +129,18 @@ def client_round(
     return upload, new, l
 
 
+def taken(samples: Sequence[Batch], rows: np.ndarray) -> Batch:
+    """The rows of each client's samples, the client in front."""
+
+    def of(*leaves: np.ndarray) -> np.ndarray:
+        batch = np.empty((*rows.shape, *leaves[0].shape[1:]), leaves[0].dtype)
+        for leaf, own, place in zip(leaves, rows, batch, strict=True):
+            np.take(leaf, own, 0, place, "clip")  # "raise" would copy once more
+        return batch
+
+    return jax.tree.map(of, *samples)
+
+
 class SideBySideOracle(NamedTuple):
     """Minibatch gradients of several clients in one round; points have the client in front."""
 
@@ -142,8 +154,7 @@ class SideBySideOracle(NamedTuple):
         """Losses and gradients for a local step, each client's of its own minibatch."""
         sizes = np.array([len(jax.tree.leaves(own)[0]) for own in self.samples], np.int32)
         draws = _minibatches(self.key, self.clients, np.int32(step), self.batch_size, sizes)
-        cut = map(take, self.samples, np.asarray(draws))
-        batch = jax.tree.map(lambda *leaves: np.stack(leaves), *cut)
+        batch = taken(self.samples, np.asarray(draws))
         values, gradients = external(self.loss).values_and_gradients(points.tree, batch)
         return values, Vector(gradients)
 
@@ -181,11 +192,11 @@ def _begin_all(
     return jax.vmap(one)(numbers, states, extras)
 
 
-@jax.jit
+@partial(jax.jit, donate_argnums=1)
 def _step_all(
     algorithm: Algorithm, local: LocalState, answers: Answers, l: Number
 ) -> tuple[LocalState, Points]:
-    """`_step` of several clients."""
+    """`_step` of several clients, in the memory of the state before it."""
     return jax.vmap(lambda local, answers: _step(algorithm, local, answers, l))(local, answers)
 
 

@@ -24,7 +24,8 @@ from compositefl.core.types import (
     Upload,
 )
 from compositefl.core.vector import Vector
-from compositefl.engine.client import AT_ANCHOR, answers_at_anchor, client_keys
+from compositefl.data import take
+from compositefl.engine.client import AT_ANCHOR, Keys, answers_at_anchor, round_keys
 from compositefl.engine.curvature import CLIENTS, curvature_by_differences, direction
 from compositefl.engine.eager import (
     LoopOracle,
@@ -51,6 +52,18 @@ from compositefl.simulation.rounds import initial_state, is_finite
 from compositefl.simulation.states import SelfContained
 
 SIDE_BY_SIDE = 2**22  # parameters of all clients worked on at the same time
+# (clients, their uploads and new states with the clients in front, steps each of them took)
+Visits = Iterator[tuple[np.ndarray, Upload, ClientState, int]]
+
+
+def keep_freed_memory() -> None:
+    """Let the C library use freed blocks again instead of giving them back to the system.
+
+    Arrays of several MB come and go at every step, and new pages take as long as the products.
+    glibc keeps blocks up to the largest mapped one that was freed, at most 32 MB; freeing one of
+    nearly that size is all it takes. Elsewhere this does nothing.
+    """
+    np.empty(2**25 - 2**16, np.uint8)
 
 
 def same_steps(algorithm: Algorithm, steps: list[int]) -> bool:
@@ -177,12 +190,12 @@ class LoopSimulation(SelfContained):
         who, times = self._drawn(round_key(key, Stream.PARTICIPANTS, t))
         able, arrived = _draw_faults(self.conditions, key, np.int32(t), who, planned)
         steps = dict(zip(who, np.broadcast_to(able, who.shape).tolist(), strict=True))
-        came = set(who.tolist() if arrived is None else who[np.asarray(arrived)].tolist())
+        came = who if arrived is None else who[np.asarray(arrived)]
         here = [int(i) for i in who]
         weight = self.weights * times.astype(self.dtype)
-        keys = {i: _keys(key, np.int32(t), np.int32(i)) for i in here}
+        keys = _round_keys(key, np.int32(t))
         oracles = {
-            i: LoopOracle(self.loss, self.batch_size, keys[i].minibatch, i, self.samples[i])
+            i: LoopOracle(self.loss, self.batch_size, keys.minibatch, i, self.samples[i])
             for i in here
         }
         opening = WeightedMean()
@@ -190,19 +203,23 @@ class LoopSimulation(SelfContained):
             point = anchor(algorithm, message)
             for i in here:
                 opening.add(weight[i], oracles[i].full(point)[1])
-        extras = {i: keys[i].extras(algorithm, opening.value()) for i in here}
+        own = _own_keys if "key" in algorithm.needs else lambda keys, _: keys
+        extras = {i: own(keys, np.int32(i)).extras(algorithm, opening.value()) for i in here}
 
         mean = WeightedMean()
         visits = self._one_by_one
         if self.together and same_steps(algorithm, list(steps.values())):
             visits = self._side_by_side
-        for i, upload, new, taken in visits(algorithm, steps, message, clients, oracles, extras):
-            self.work.visits[run] += 1
-            self.work.steps[run] += taken
-            if i in came:
-                # A state whose upload is lost would drift away from what the server believes.
-                jax.tree.map(lambda a, b, i=i: a.__setitem__(i, b), clients, jax.device_get(new))
-                mean.add(weight[i], jax.device_get(upload))
+        for ids, uploads, new, taken in visits(algorithm, steps, message, clients, oracles, extras):
+            self.work.visits[run] += len(ids)
+            self.work.steps[run] += taken * len(ids)
+            # A state whose upload is lost would drift away from what the server believes.
+            there = np.isin(ids, came)
+            if not there.all():
+                ids, (uploads, new) = ids[there], take((uploads, new), there)
+            if len(ids):
+                jax.tree.map(lambda a, b, ids=ids: a.__setitem__(ids, b), clients, new)
+                mean.add_all(weight[ids], uploads)
         if mean.total is None:  # every upload was lost: then nothing happens
             return
         share = self.dtype.type(mean.weight / self.weights.sum())
@@ -220,11 +237,13 @@ class LoopSimulation(SelfContained):
         clients: ClientState,
         oracles: dict[int, LoopOracle],
         extras: dict[int, Extras],
-    ) -> Iterator[tuple[int, Upload, ClientState, int]]:
-        """(client, upload, new state, steps taken) of one client after the other."""
+    ) -> Visits:
+        """One client after the other."""
         for i, oracle in oracles.items():
             state = jax.tree.map(lambda a, i=i: a[i], clients)
-            yield i, *client_round(algorithm, oracle, steps[i], message, state, extras[i])
+            *found, taken = client_round(algorithm, oracle, steps[i], message, state, extras[i])
+            upload, new = jax.tree.map(lambda a: a[None], jax.device_get(found))
+            yield np.array([i]), upload, new, taken
 
     def _side_by_side(
         self,
@@ -234,8 +253,8 @@ class LoopSimulation(SelfContained):
         clients: ClientState,
         oracles: dict[int, LoopOracle],
         extras: dict[int, Extras],
-    ) -> Iterator[tuple[int, Upload, ClientState, int]]:
-        """The same, some clients at a time: a bound of the memory."""
+    ) -> Visits:
+        """Some clients at a time: a bound of the memory."""
         everyone = list(oracles)
         for first in range(0, len(everyone), self.together):
             here = everyone[first : first + self.together]
@@ -246,19 +265,15 @@ class LoopSimulation(SelfContained):
             samples = [self.samples[i] for i in here]
             key, ids = oracles[here[0]].key, np.array(here, np.int32)
             oracle = SideBySideOracle(self.loss, self.batch_size or 0, key, ids, samples)
-            uploads, new = jax.device_get(
-                client_rounds(
-                    algorithm,
-                    oracle,
-                    steps[here[0]],
-                    message,
-                    jax.tree.map(lambda a, here=here: a[here], clients),
-                    [extras[i] for i in here],
-                )
+            found = client_rounds(
+                algorithm,
+                oracle,
+                steps[here[0]],
+                message,
+                jax.tree.map(lambda a, here=here: a[here], clients),
+                [extras[i] for i in here],
             )
-            for number, i in enumerate(here):
-                cut = partial(jax.tree.map, lambda a, number=number: a[number])
-                yield i, cut(uploads), cut(new), steps[i]
+            yield ids, *jax.device_get(found), steps[here[0]]
 
     def _block(self, problem: Problem) -> int:
         """How many clients work side by side; 0: one after the other, which is told."""
@@ -274,6 +289,7 @@ class LoopSimulation(SelfContained):
                 stacklevel=2,
             )
             return 0
+        keep_freed_memory()
         return max(1, SIDE_BY_SIDE // problem.parameter_count)
 
     def _drawn(self, key: jax.Array) -> tuple[np.ndarray, np.ndarray]:
@@ -314,7 +330,7 @@ class LoopSimulation(SelfContained):
 
 
 _initial = jax.jit(initial_state, static_argnums=2)
-_keys = jax.jit(client_keys)
+_round_keys, _own_keys = jax.jit(round_keys), jax.jit(Keys.of)
 _participants = jax.jit(participants, static_argnums=(1, 2, 3))
 _draw_faults = jax.jit(draw_faults)
 _prox_point, _stationarity = jax.jit(prox_point), jax.jit(stationarity)

@@ -147,6 +147,28 @@ def test_predictions_are_those_of_the_estimator(fit, cli):
     np.testing.assert_array_equal(load_model("out/model.json").predict(x), model.predict(x))
 
 
+@pytest.mark.parametrize(
+    ("target", "values", "said"),
+    [
+        (
+            "years",
+            ["inf", "unknown", ""],
+            "on 57 rows; left out: 3 without a usable value",
+        ),
+        ("years", ["unknown"] * 60, "'years' is in the table, but no row can be compared"),
+        ("readmitted", ["", ""], "on 58 rows; left out: 2 without a usable value"),
+    ],
+)
+def test_only_usable_targets_are_compared(fit, cli, target, values, said):
+    family = BINOMIAL if target == "readmitted" else f"--target {target} --family gamma"
+    assert fit(f"{family} {ONLY} --alpha 0.02 --quiet --out out").code == 0
+    table = FRAMES["h1"].astype({target: object})
+    table.iloc[: len(values), table.columns.get_loc(target)] = values
+    table.to_csv("t.csv", index=False)
+    done = cli("predict", "out/model.json", "t.csv", "--out", "p.csv")
+    assert done.code == 0 and said in done.err
+
+
 def test_classes_written_as_decimals_are_those_of_the_fit(fit, cli):
     """A target of 1.0 and 0.0, as pandas writes whole numbers that once had gaps."""
     for name, frame in FRAMES.items():

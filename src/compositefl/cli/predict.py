@@ -102,18 +102,38 @@ def predictions(model: Any, x: "pd.DataFrame", offset: np.ndarray | None) -> "pd
 def _compared(
     model: Any, x: "pd.DataFrame", frame: "pd.DataFrame", offset: np.ndarray | None
 ) -> str:
-    """How well the target is met; nothing where the table does not have it, or not in all rows."""
+    """How well the target is met, on the rows that have it; nothing where the table has none."""
     names = [model.about_.get(role) for role in ("target", "time", "event")]
     names = [name for name in names if name]
-    if not names or any(n not in frame.columns or frame[n].isna().any() for n in names):
+    if not names or any(name not in frame.columns for name in names):
         return ""
-    y: Any = frame[names].to_numpy() if len(names) > 1 else frame[names[0]].to_numpy()
-    rows = f"on {len(y):,} rows"
-    if hasattr(model, "classes_"):
-        known = site_tables.class_column({"the table": frame}, names[0])  # 1.0 as 1, as in the fit
-        share = np.mean(model.predict(x, offset).astype(str) == known.astype(str))
+    classes = hasattr(model, "classes_")
+    known = np.logical_and.reduce([_usable(frame[name], classes) for name in names])
+    if not known.any():
+        return f"'{names[0]}' is in the table, but no row can be compared"
+    x, frame = x[known], frame[known]
+    offset = None if offset is None else offset[known]
+    rows = f"on {len(x):,} rows"
+    if not known.all():
+        rows += f"; left out: {np.sum(~known):,} without a usable value"
+    if classes:
+        try:  # 1.0 as 1, as in the fit
+            labels = site_tables.class_column({"the table": frame}, names[0])
+        except CompositeFLError as why:
+            return f"'{names[0]}' is not compared: {why}"
+        share = np.mean(model.predict(x, offset).astype(str) == labels.astype(str))
         return f"'{names[0]}' is known: accuracy {share:.4f} {rows}"
+    y = frame[names].astype(float).to_numpy()
     if len(names) > 1:
-        return f"'{names[0]}' is known: C-index {model.score(x, y.astype(float)):.4f} {rows}"
-    error = np.sqrt(np.mean((model.predict(x, offset) - y.astype(float)) ** 2))
+        return f"'{names[0]}' is known: C-index {model.score(x, y):.4f} {rows}"
+    error = np.sqrt(np.mean((model.predict(x, offset) - y[:, 0]) ** 2))
     return f"'{names[0]}' is known: root mean squared error {error:.4g} {rows}"
+
+
+def _usable(values: "pd.Series", classes: bool) -> np.ndarray:
+    """Which rows hold a class, or a finite number."""
+    import pandas as pd
+
+    if classes:
+        return values.notna().to_numpy()
+    return np.isfinite(pd.to_numeric(values, errors="coerce").to_numpy(float))

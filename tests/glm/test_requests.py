@@ -43,7 +43,7 @@ def good(site, method):
     if method == "evaluate":
         more = {"hessians": np.array([True, False]), "columns": np.array([0, 2])}
         return request | more | {"intercept": site.family.intercept, "expected": True}
-    if site.family.response != "class":
+    if site.family.response != "class" or site.classes > 2:
         return request | {"score": "deviance"}
     return request | {"score": "auc", "centre": np.zeros(2), "spread": np.ones(2)}
 
@@ -167,6 +167,7 @@ WRONG = [  # of which family, method, entries that differ, what the refusal says
     ("gaussian", "evaluate", {"intercept": 1}, "intercept must be true or false"),
     ("cox", "evaluate", {"intercept": True}, "intercept must be false for the family cox"),
     ("cox", "validate", {"score": "pearson"}, "score must be one of c_index, deviance"),
+    ("multinomial", "validate", {"score": "auc"}, "score must be one of accuracy, deviance"),
     ("binomial", "validate", {"score": np.array([1])}, "score must be one of accuracy, auc, devi"),
     ("binomial", "validate", {"score": "accuracy"}, "centre and spread go with the score auc"),
     ("binomial", "validate", {"spread": None}, "spread must be numbers of shape"),

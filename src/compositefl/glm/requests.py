@@ -79,6 +79,8 @@ def _check_validate(site: Site, request: Request) -> None:
     score, known = request["score"], set(SCORES[site.family.response])
     if site.family.dispersion:
         known.add("pearson")
+    if site.classes > 2:
+        known.discard("auc")
     _require(
         isinstance(score, str) and score in known,
         f"score must be one of {', '.join(sorted(known))}",

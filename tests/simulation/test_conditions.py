@@ -76,12 +76,16 @@ def test_work_is_counted(lasso_problem):
     assert 40 < twice.history.gradients.iloc[-1] / 5 < 40 * 6  # a client drawn twice works once
 
 
-def test_drawing_with_replacement_weighs_by_multiplicity(lasso_problem):
-    """One round of FedMiD by hand, with the clients that the seed draws."""
+@pytest.mark.parametrize(("devices", "block"), [(1, None), (1, 1), (1, 4), (2, 1)])
+def test_drawing_with_replacement_weighs_by_multiplicity(lasso_problem, devices, block):
+    """One round of FedMiD by hand, with the clients that the seed draws, those of every block."""
     from compositefl.engine.sampling import Stream, participants, round_key, trial_key
 
+    if devices > len(jax.devices()):
+        pytest.skip("needs two devices")
     fedmid = cfl.FedMiD(local_steps=1, local_lr=0.1)
-    result = solve(lasso_problem, fedmid, rounds=1, participation=6, replacement=True, seed=5)
+    drawn = dict(participation=6, replacement=True, devices=devices, client_block=block)
+    result = solve(lasso_problem, fedmid, rounds=1, seed=5, **drawn)
     key = round_key(trial_key(5, 0), Stream.PARTICIPANTS, 0)
     times = np.bincount(*participants(key, 6, 6, True), minlength=6)
     assert times.max() > 1 and times.sum() == 6
@@ -93,6 +97,9 @@ def test_drawing_with_replacement_weighs_by_multiplicity(lasso_problem):
     z = np.average(ends, axis=0, weights=times)
     expected = np.sign(z) * np.maximum(np.abs(z) - 0.1 * WEIGHT, 0.0)
     np.testing.assert_allclose(result.params, expected, atol=1e-12)
+
+
+def test_no_replacement_where_clients_keep_a_state(lasso_problem):
     with pytest.raises(cfl.CompositeFLError, match="replacement=True: FedNMap keeps a state"):
         solve(lasso_problem, replacement=True)
 

@@ -162,7 +162,8 @@ def visit(
     if present.row is None:
         return batch(clients, info, present)
 
-    # A block of participants at a time: this bounds memory. Entries of nobody come last.
+    # A block of participants at a time, up to the last one: this bounds memory. Entries of nobody
+    # may lie between them, where a client was drawn twice.
     block = min(program.block, len(present.row))
     entries = -(-len(present.row) // block) * block
     rows = len(info.id)
@@ -174,7 +175,8 @@ def visit(
     queue = Participants(
         *(None if a is None else extended(a, f) for a, f in zip(present, nobody, strict=True))
     )
-    count = jnp.sum(present.times > 0)
+    places = jnp.arange(1, len(present.row) + 1, dtype=jnp.int32)
+    count = jnp.max(jnp.where(present.times > 0, places, 0))
 
     def part(
         at: jax.Array, clients: ClientState, here: Participants

@@ -12,7 +12,9 @@ from compositefl.deployment import Federation, InProcess, Site, Worker
 from compositefl.deployment.glm_server import GLMCoordinator
 from compositefl.deployment.glm_site import pack_request
 from compositefl.deployment.messages import encode
+from tests.deployment import trap
 
+TRAP = "tests.deployment.trap"
 SITES = ("north", "south", "west")
 FEATURES = ("mean radius", "mean texture", "mean smoothness", "worst area", "worst symmetry")
 QUICK = "[network]\nretries = 1\nretry_wait = 0.01\n"
@@ -279,11 +281,63 @@ def test_requests_of_a_wrong_form_are_refused(tmp_path):
         ('family = "cox"\nalpha = 0', "event names"),
         ('family = "binomial"\nalpha = 1\nmissing = "hope"', "missing"),
         ('family = "multinomial"\nalpha = 1', "labels must name"),
+        ('family = "binomial"\ncv = 4\nscoring = "nonsense"', "scoring='nonsense'"),
+        ('family = "binomial"\nalpha = 1\npenalty = "mpc"', "did you mean 'mcp'"),
+        ('family = "binomial"\nalpha = 1\npenalty = 3', "penalty=3 must be a word"),
+        ('family = "binomial"\nalpha = 1\nl1_ratio = 7.0', "l1_ratio=7"),
+        ('family = "binomial"\nalpha = 1\nl1_ratio = "a"', "l1_ratio='a' must be in"),
+        ('family = "binomial"\ncv = 4\nalphas = 0', "alphas=0"),
+        ('family = "binomial"\ncv = 4\nalphas = "x"', "alphas='x' must be a number of alphas"),
+        ('family = "binomial"\ncv = 4\nalphas = [-1.0]', "alpha"),
+        ('family = "binomial"\nalpha = 1\npenalty_factor = [-1.0, 1, 1, 1, 1]', "penalty_factor"),
+        ('family = "binomial"\nalpha = 1\nfit_intercept = "no"', "fit_intercept='no' must be true"),
+        ('family = "binomial"\nalpha = 1\nweight = "mean radius"', "is a feature or the target"),
+        (f'family = "binomial"\nalpha = 1\npenalty = "{TRAP}:Harsh:1"', "is not accepted here"),
     ],
 )
 def test_what_a_federation_cannot_say(glm, words):
+    trap.SPRUNG.clear()
     with pytest.raises(CompositeFLError, match=words):
-        Federation.parse(declare(glm))
+        Federation.parse(declare(glm)).check()
+    assert not trap.SPRUNG
+
+
+def test_the_penalty_of_an_accepted_module_is_used_at_the_server_alone(tmp_path):
+    glm = 'family = "binomial"\nalpha = 1\npenalty = "compositefl.regularizers:L1:0.02"'
+    table, result, _ = fitted(tmp_path, declare(glm))
+    here = linear_model.LogisticRegression(0.02).fit(
+        table[list(FEATURES)], table["outcome"], sites=table["site"]
+    )
+    np.testing.assert_allclose(result.model.coef_, here.coef_, atol=1e-8)
+
+
+def test_folds_of_few_rows_are_refused(tmp_path):
+    """A fold's sums are those of all rows less those without the fold."""
+    table = frame()
+    tables = split(table) | {"north": split(table)["north"].head(9)}
+    federation, handlers = workers(tmp_path, declare('family = "binomial"\ncv = 4'), tables)
+    hello = encode({"federation": federation.text, "run": "first"})
+    assert handlers["south"]("hello", hello)
+    with pytest.raises(CompositeFLError, match="cv=4 leaves folds of fewer rows than the minimum"):
+        handlers["north"]("hello", hello)
+
+
+@pytest.mark.parametrize(("glm", "score"), [("alpha = 0.1", "auc"), ("cv = 4", "accuracy")])
+def test_a_site_scores_only_what_it_agreed_to(tmp_path, glm, score):
+    declared = declare(f'family = "binomial"\n{glm}')
+    federation, handlers = workers(tmp_path, declared, split(frame()))
+    handlers["north"]("hello", encode({"federation": federation.text, "run": "first"}))
+    p = len(FEATURES)
+    request = {"points": np.zeros((1, 1 + p)), "problems": np.zeros(1, int), "score": score}
+    request |= {"mean": np.zeros(p), "scale": np.ones(p)}
+    about = {"federation": federation.hash, "run": "first", "round": 0}
+    ask = lambda **more: handlers["north"](  # noqa: E731
+        "sums", encode(about, pack_request("validate", request | more))
+    )
+    with pytest.raises(CompositeFLError, match=f"agreed to no score {score}"):
+        ask()
+    if "cv" in glm:
+        assert ask(score="deviance")
 
 
 def test_missing_values_are_filled_with_the_mean_over_all_sites(tmp_path):

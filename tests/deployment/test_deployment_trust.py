@@ -50,6 +50,10 @@ def test_reading_a_federation_calls_nothing(tmp_path):
         (f"{TRAP}:not_a_model", [TRAP], "must return Model, it returned dict"),
         (f"{TRAP}:SPRUNG", [TRAP], "not a list"),
         ("compositefl.core.resolve:resolve", [TRAP], "is not accepted here"),
+        ("compositefl.models:build", [TRAP], "is not accepted here"),
+        ("compositefl.models.zoo:_own", [TRAP], "is private to its module"),
+        (f"{TRAP}:build", [TRAP], "comes from compositefl.models.zoo, which is not accepted"),
+        (f"{TRAP}:_private", [TRAP], "is private to its module"),
     ],
 )
 def test_only_declared_factories_of_accepted_modules_are_called(model, modules, reason):
@@ -57,6 +61,18 @@ def test_only_declared_factories_of_accepted_modules_are_called(model, modules, 
     with pytest.raises(CompositeFLError) as error:
         Federation.parse(naming(model)).trusting(modules).check()
     assert reason in str(error.value) and not trap.SPRUNG
+
+
+def test_no_model_of_the_library_runs_what_its_options_name(tmp_path):
+    """The helper behind models.build took "module:name" again, of any module."""
+    for helper in ("compositefl.models.zoo:_own", "compositefl.models.zoo:build"):
+        mark = tmp_path / "ran"
+        options = 'reference = "subprocess:getoutput"\nshape = [2]\nclasses = 2\n'
+        options += f'options = {{cmd = "touch {mark}"}}'
+        declared = naming(helper).replace("[algorithm]", f"{options}\n[algorithm]")
+        with pytest.raises(CompositeFLError):
+            Federation.parse(declared).check()
+        assert not mark.exists()
 
 
 def test_a_factory_of_an_accepted_module_is_used():

@@ -3,7 +3,8 @@
 import subprocess
 from subprocess import run  # imported here, not defined here
 
-from compositefl.models import Model
+from compositefl.models import Model, build  # noqa: F401  (a library's factory, not ours)
+from compositefl.regularizers import L1
 from tests.deployment.deployment_cases import lasso_model
 
 SPRUNG = []
@@ -20,3 +21,14 @@ def not_a_model() -> Model:
 
 def honest() -> Model:
     return lasso_model()
+
+
+def _private() -> Model:
+    return lasso_model()
+
+
+class Harsh(L1):
+    """A regulariser that says when it is made."""
+
+    def __init__(self, *numbers):
+        SPRUNG.append(numbers)

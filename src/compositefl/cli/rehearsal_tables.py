@@ -58,7 +58,7 @@ def fit_here(federation: Federation, tables: list[pd.DataFrame]) -> GeneralizedL
     data, glm = federation.data, federation.glm
     assert data is not None and glm is not None
     classes = len(data.labels) or 2
-    model = glm.estimator(federation.seed)
+    model = glm.estimator(federation.seed, federation.modules)
     sites = []
     for name, table in zip(federation.sites, tables, strict=True):
         y = table[data.target].to_numpy()

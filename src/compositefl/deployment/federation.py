@@ -150,12 +150,16 @@ class Federation:
             raise CompositeFLError(
                 f'[data] labels must name the {wanted} classes of {glm.family}: ["no", "yes"]'
             )
+        own = [self.data.target, *self.data.features]
+        if twice := [name for name in glm.columns if name in own]:
+            raise CompositeFLError(f"[glm] column '{twice[0]}' is a feature or the target too")
         if glm.penalty_factor is not None and len(glm.penalty_factor) != len(self.data.features):
             raise CompositeFLError("[glm] penalty_factor must have a number for every feature")
 
     def check(self) -> "Federation":
         """Refuse what does not go together; returns the federation."""
-        if self.glm is not None:
+        if self.glm is not None and self.data is not None:
+            self.glm.check(self.modules, len(self.data.features), len(self.data.labels) or 2)
             return self
         algorithm = self.make_algorithm()
         label = self.algorithm["name"]

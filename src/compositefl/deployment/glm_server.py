@@ -214,7 +214,7 @@ class GLMCoordinator(RunServer):
         glm, data = self.federation.glm, self.federation.data
         assert glm is not None and data is not None
         classes = len(data.labels) or 2
-        family = glm.estimator(0)._family(classes)
+        family = glm.family_of(classes)
         shapes = Shapes(
             features=len(data.features),
             targets=classes if family.response == "class" else 1,
@@ -227,7 +227,7 @@ class GLMCoordinator(RunServer):
     def _fit(self, sites: NetworkSites, notes: list[str]) -> GeneralizedLinearModel:
         glm, data = self.federation.glm, self.federation.data
         assert glm is not None and data is not None
-        model = glm.estimator(self.federation.seed)
+        model = glm.estimator(self.federation.seed, self.federation.modules)
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always", ConvergenceWarning)
             model.fit_over(sites, list(data.features), data.labels or None)

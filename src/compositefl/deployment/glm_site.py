@@ -4,6 +4,7 @@ It keeps nothing between two calls: a request says all that its answer depends o
 drawn from the seed and the site's name. What it may give is in its ledger.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ class GLMSession(SiteSession):
         super().__init__(site, federation, run, folder)
         glm, data = federation.glm, federation.data
         assert glm is not None and data is not None  # federation.check sees to it
-        self.family: Family = glm.estimator(0)._family(len(data.labels) or 2)
+        self.family: Family = glm.family_of(len(data.labels) or 2)
         frame = site.table(data, glm.columns, missing=glm.impute is not None)
         self.size = len(frame.x)
         self.check_size(self.size)
@@ -50,16 +51,45 @@ class GLMSession(SiteSession):
                 f"its target {problem}",
             )
         self.folds = glm.cv or 0
+        self.scores = {"pearson"} if self.family.dispersion else set()
         if self.folds:
+            self.scores.add(glm.scoring)
             self.table.draw(self.folds, federation.seed)
+            self._check_folds()
         self.limit = federation.network.limit
         self.answers = {"sums": self.sums}
+
+    def _check_folds(self) -> None:
+        """What all rows add up to, less the sums without a fold, is about the rows of that fold."""
+        rows = np.bincount(self.table.fold[self.table.weight > 0], minlength=1 + self.folds)[1:]
+        if ((rows > 0) & (rows < self.minimum)).any():
+            raise CompositeFLError(
+                f"cv={self.folds} leaves folds of fewer rows than the minimum of {self.minimum} at "
+                "this site; fewer folds",
+                parameter="cv",
+                value=self.folds,
+            )
+
+    def telling_columns(self, names: Sequence[str]) -> list[str]:
+        """Columns in which fewer rows than the minimum differ from all others.
+
+        Sums weighted with such a column are about these rows: a Hessian has their other columns.
+        """
+        found = []
+        for name, column in zip(names, self.table.x.T, strict=True):
+            _, counts = np.unique(column, return_counts=True)
+            if 0 < self.size - counts.max() < self.minimum:
+                found.append(name)
+        return found
 
     def sums(self, message: Message) -> bytes:
         """The answer to one request, if this site agreed to so many."""
         t = self.round_of(message)
         method, request = unpack_request(message.arrays)
         check_request(self.table, method, request, 1 + self.folds)
+        if method == "validate" and request["score"] not in self.scores:
+            agreed = ", ".join(sorted(self.scores)) or "none"
+            raise CompositeFLError(f"this site agreed to no score {request['score']}; to: {agreed}")
         with self.ledger.locked():
             number = self.ledger.check("uploads")
             made = getattr(self.table, method)(**request)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-LIBRARY = ("compositefl.algorithms", "compositefl.models", "compositefl.regularizers")
+LIBRARY = ("compositefl.algorithms", "compositefl.regularizers")  # their classes may be named
 
 
 def check_name(what: str, given: object) -> str:
@@ -85,16 +85,18 @@ def read_toml(path: Path, entries: Collection[str]) -> PlainValues:
 
 def own_class(reference: str, kind: type[T], modules: Collection[str]) -> type[T]:
     """The class of `kind` that "module:name" names, of the library or of accepted modules."""
-    return _defined_there(reference, resolve(reference, kind, modules=_all(modules)), modules)
+    allowed = _public(reference, _all(modules))
+    return _defined_there(reference, resolve(reference, kind, modules=allowed), allowed)
 
 
 def own_factory(reference: str, kind: type[T], modules: Collection[str]) -> Callable[..., T]:
     """The class of `kind`, or the function that says it returns one: `def f(...) -> Kind`.
 
     That a function can be called is not enough: a module also holds what it has imported, and
-    functions that were never meant to be named by others.
+    functions that were never meant to be named by others. The library's own functions are such:
+    its models have names, and what makes them takes "module:name" again.
     """
-    found = resolve(reference, kind, factory=True, modules=_all(modules))
+    found = resolve(reference, kind, factory=True, modules=_public(reference, modules))
     _defined_there(reference, found, modules)
     if isinstance(found, type):
         return found
@@ -111,16 +113,27 @@ def own_factory(reference: str, kind: type[T], modules: Collection[str]) -> Call
 
 
 def accepts(module: str, modules: Collection[str]) -> bool:
-    """Whether a module is the library's, or one of `modules` or inside one of them."""
-    return any(module == m or module.startswith(f"{m}.") for m in _all(modules))
+    """Whether a module has classes of the library, or is one of `modules` or inside one of them."""
+    return _among(module, _all(modules))
 
 
 def _all(modules: Collection[str]) -> list[str]:
     return [*LIBRARY, *modules]
 
 
+def _among(module: str, modules: Collection[str]) -> bool:
+    return any(module == m or module.startswith(f"{m}.") for m in modules)
+
+
+def _public(reference: str, modules: Collection[str]) -> Collection[str]:
+    """`modules`, for a name that is meant for others."""
+    if reference.partition(":")[2].startswith("_"):
+        raise CompositeFLError(f"'{reference}' is private to its module; name a public one")
+    return modules
+
+
 def _defined_there(reference: str, found: T, modules: Collection[str]) -> T:
     home = str(getattr(found, "__module__", ""))
-    if not accepts(home, modules):
+    if not _among(home, modules):
         raise CompositeFLError(f"'{reference}' comes from {home}, which is not accepted here")
     return found

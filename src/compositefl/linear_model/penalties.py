@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
 RATIOS = {"l1": 1.0, "l2": 0.0}
 NONCONVEX = {"mcp": 3.0, "scad": 3.7}  # with their usual second numbers
+NAMES = ("elasticnet", "none", *RATIOS, *NONCONVEX)  # all that are no regulariser of the library
 
 
 def chosen_penalty(

@@ -9,6 +9,7 @@ from sklearn.datasets import load_breast_cancer
 from compositefl import linear_model
 from compositefl.core.errors import CompositeFLError
 from compositefl.deployment import Federation, InProcess, Site, Worker
+from compositefl.deployment.dry_run import dry_run
 from compositefl.deployment.glm_server import GLMCoordinator
 from compositefl.deployment.glm_site import pack_request
 from compositefl.deployment.messages import encode
@@ -320,6 +321,16 @@ def test_folds_of_few_rows_are_refused(tmp_path):
     assert handlers["south"]("hello", hello)
     with pytest.raises(CompositeFLError, match="cv=4 leaves folds of fewer rows than the minimum"):
         handlers["north"]("hello", hello)
+
+
+def test_a_dry_run_tells_of_rows_that_the_sums_give_away(tmp_path):
+    table = split(frame())["north"]
+    table["worst area"] = (np.arange(len(table)) == 3) * 1.0
+    text = declare('family = "binomial"\nalpha = 0.02')
+    federation, _ = workers(tmp_path, text, {"north": table})
+    site = Site("north", (federation.hash,), tmp_path / "north", train={"file": "data.csv"})
+    (note,) = dry_run(site, federation).notes
+    assert "fewer than 5 rows differ from all others in column 'worst area'" in note
 
 
 @pytest.mark.parametrize(("glm", "score"), [("alpha = 0.1", "auc"), ("cv = 4", "accuracy")])

@@ -162,9 +162,9 @@ def check(
         print(f"\nanswer to {method}, {size:,} bytes:")
         for name, what in shapes(message):
             print(f"  {name}: {what}")
-    if found.wrong:
+    if found.wrong or found.notes:
         print()
-    for line in found.wrong:
+    for line in (*found.wrong, *found.notes):
         print(f"! {line}")
     if not found.wrong:
         print("\nnothing was sent")

@@ -27,6 +27,7 @@ class DryRun:
     tests: int = 0
     answers: dict[str, tuple[Message, int]] = field(default_factory=dict)  # and bytes
     wrong: list[str] = field(default_factory=list)
+    notes: tuple[str, ...] = ()  # what the owner of the data should know
 
 
 def dry_run(site: Site, federation: Federation) -> DryRun:
@@ -51,6 +52,7 @@ def dry_run(site: Site, federation: Federation) -> DryRun:
         kind = coordinator_class(federation)
         server = kind(federation, transport, Path(folder) / "server", run)
         server.calls.join(0, [site.name])
+        found.notes = worker.notes
         if server.roster.joined([site.name]):
             hello = found.answers["hello"][0].values
             found.samples, found.tests = hello["samples"], hello["tests"]

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from compositefl.core.errors import CompositeFLError
+from compositefl.data.tables import list_columns
 from compositefl.deployment.columns import Columns
 from compositefl.deployment.entries import DataTable
 from compositefl.deployment.federation import Federation
@@ -56,6 +57,12 @@ class GLMSession(SiteSession):
             self.scores.add(glm.scoring)
             self.table.draw(self.folds, federation.seed)
             self._check_folds()
+        if few := self._telling_columns(data.features):
+            self.notes = (
+                f"fewer than {self.minimum} rows differ from all others in {list_columns(few)}: the "
+                "server can read these rows off the sums; leave such columns out or join rare "
+                "categories",
+            )
         self.limit = federation.network.limit
         self.answers = {"sums": self.sums}
 
@@ -70,7 +77,7 @@ class GLMSession(SiteSession):
                 value=self.folds,
             )
 
-    def telling_columns(self, names: Sequence[str]) -> list[str]:
+    def _telling_columns(self, names: Sequence[str]) -> list[str]:
         """Columns in which fewer rows than the minimum differ from all others.
 
         Sums weighted with such a column are about these rows: a Hessian has their other columns.

@@ -27,6 +27,7 @@ class SiteSession:
     limit: int  # bytes of the longest message
     size: int  # training samples
     test_size: int = 0
+    notes: tuple[str, ...] = ()  # for the site's own eyes, in a dry run
 
     def __init__(self, site: Site, federation: Federation, run: str, folder: Path):
         if site.name not in federation.sites:

@@ -44,6 +44,11 @@ class Worker:
                 raise CompositeFLError(f"there is no method '{method}'")
             return session.answers[method](session.read(payload))
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the owner of the data should know of the run that was joined."""
+        return () if self._session is None else self._session.notes
+
     def _hello(self, message: Message) -> bytes:
         """Join a run of a federation that this site was told to accept."""
         run = check_name("run", value(message, "run", str))

@@ -59,6 +59,47 @@ def test_standard_errors(name, weighted):
     )
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("largest", [2.0, 1e4, 1e7])
+def test_exposures_of_very_different_size(largest):
+    """One site has single patients, another rows of many person-years."""
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((600, 3))
+    registry = np.arange(600) >= 570
+    years = np.where(registry, largest, 1.0) * rng.uniform(0.01, 2, 600)
+    y = rng.poisson(years * np.exp(-1 + X @ [0.3, -0.2, 0.1])).astype(float)
+    reference = sm.GLM(y, sm.add_constant(X), family=sm.families.Poisson(), offset=np.log(years))
+    reference = reference.fit(tol=1e-15, maxiter=200)
+    model = PoissonRegressor(0.0).fit(X, y, sites=registry, offset=np.log(years))
+    assert np.abs((model.coef_ - reference.params[1:]) / reference.bse[1:]).max() < 1e-6
+    np.testing.assert_allclose(model.summary().frame["std. error"], reference.bse, rtol=1e-6)
+
+
+def test_wild_offsets_are_no_separation():
+    rng = np.random.default_rng(0)
+    X, offset = rng.standard_normal((700, 5)), 7 * rng.standard_normal(700)
+    y = rng.poisson(np.minimum(np.exp(offset - 6 + X @ [0.5, -0.3, 0.2, 0.0, 0.1]), 1e8))
+    reference = sm.GLM(y, sm.add_constant(X), family=sm.families.Poisson(), offset=offset)
+    reference = reference.fit(tol=1e-15, maxiter=300)
+    model = PoissonRegressor(0.0).fit(X, y, offset=offset)
+    assert np.abs((model.coef_ - reference.params[1:]) / reference.bse[1:]).max() < 1e-4
+
+
+@pytest.mark.parametrize("name", ["gaussian", "gamma"])
+def test_rows_without_a_weight_do_not_count(name):
+    rng = np.random.default_rng(6)
+    X = rng.standard_normal((90, 3))
+    y = rng.gamma(3.0, np.exp(X @ [0.2, 0.1, 0.0]))
+    weight = (np.arange(90) % 3 > 0).astype(float)
+    there = weight > 0
+    some = ESTIMATORS[name][0](0.0).fit(X[there], y[there])
+    every = ESTIMATORS[name][0](0.0).fit(X, y, sample_weight=weight)
+    columns = ["coefficient", "std. error", "p-value"]
+    np.testing.assert_allclose(
+        every.summary().frame[columns], some.summary().frame[columns], rtol=1e-9
+    )
+
+
 def test_the_intercept_and_its_error_are_in_original_units():
     X, y = tables.diabetes()
     reference = sm.OLS(y, sm.add_constant(X)).fit()

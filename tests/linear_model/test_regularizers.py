@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from compositefl import GroupLasso
+from compositefl.core.errors import CompositeFLError
 from compositefl.linear_model import ElasticNet, LogisticRegression
 from compositefl.regularizers import MCP, SCAD
 from tests.linear_model import tables
@@ -44,6 +45,12 @@ def test_the_natural_residual_vanishes(name):
     np.testing.assert_allclose(moved, model.coef_, atol=1e-8)
     assert (model.coef_ == 0).any() and np.abs(model.coef_).max() > 1
     assert model.n_iter_ <= 15
+
+
+@pytest.mark.parametrize("penalty", ["simplex:1", "box:0.1,0.5"])
+def test_a_set_without_zero_is_refused(penalty):
+    with pytest.raises(CompositeFLError, match="does not allow coefficients of zero"):
+        ElasticNet(penalty=penalty).fit(X, Y, sites=SITES)
 
 
 def test_classes_with_mcp():

@@ -59,8 +59,8 @@ class GLMSession(SiteSession):
             self._check_folds()
         if few := self._telling_columns(data.features):
             self.notes = (
-                f"fewer than {self.minimum} rows differ from all others in {list_columns(few)}: the "
-                "server can read these rows off the sums; leave such columns out or join rare "
+                f"fewer than {self.minimum} rows differ from all others in {list_columns(few)}: "
+                "the server can read these rows off the sums; leave such columns out or join rare "
                 "categories",
             )
         self.limit = federation.network.limit

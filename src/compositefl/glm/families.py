@@ -65,12 +65,16 @@ class Family:
         """Size of the numbers whose differences first derivatives are; from means of y and y^2."""
         return 1.0
 
-    def start(self, mean: Array | float) -> Array | None:
-        """The intercepts of the model without features and offsets, given the mean response.
+    def tilt(self, y: Array, offset: Array) -> Array:
+        """What of every sample's offset the intercept of the model without features depends on."""
+        return offset
 
-        For classes `mean` has their shares. None where there is no closed form.
+    def start(self, mean: Array | float, tilt: float) -> Array:
+        """The intercepts of the model without features, or near them where there is no closed form.
+
+        From the mean response, for classes their shares, and the mean of `tilt`.
         """
-        return None
+        return np.atleast_1d(mean) - tilt
 
     def predict(self, eta: Array) -> Array:
         """The mean response, or the probabilities of the classes."""
@@ -89,9 +93,6 @@ class Gaussian(Family):
 
     def rounding(self, mean: float, square: float) -> float:
         return float(np.sqrt(square))
-
-    def start(self, mean: Array | float) -> Array:
-        return np.atleast_1d(mean)
 
 
 class Binomial(Family):
@@ -120,9 +121,9 @@ class Binomial(Family):
         z = np.where(y > 0, -eta[:, 0], eta[:, 0])
         return np.logaddexp(0.0, z)
 
-    def start(self, mean: Array | float) -> Array:
+    def start(self, mean: Array | float, tilt: float) -> Array:
         share = np.asarray(mean, float)
-        return np.atleast_1d(np.log(share[1] / share[0]))
+        return np.atleast_1d(np.log(share[1] / share[0])) - tilt
 
     def predict(self, eta: Array) -> Array:
         chance = expit(eta[:, 0])
@@ -150,9 +151,9 @@ class Multinomial(Family):
     def losses(self, eta: Array, y: Array) -> Array:
         return logsumexp(eta, axis=1) - eta[np.arange(len(y)), y.astype(int)]
 
-    def start(self, mean: Array | float) -> Array:
+    def start(self, mean: Array | float, tilt: float) -> Array:
         logs = np.log(np.asarray(mean, float))
-        return logs - logs.mean()
+        return logs - logs.mean()  # an offset of all classes changes nothing
 
     def predict(self, eta: Array) -> Array:
         return softmax(eta, axis=1)
@@ -179,8 +180,12 @@ class Poisson(Family):
     def rounding(self, mean: float, square: float) -> float:
         return float(np.sqrt(square))
 
-    def start(self, mean: Array | float) -> Array:
-        return np.atleast_1d(np.log(mean))
+    def tilt(self, y: Array, offset: Array) -> Array:
+        with np.errstate(over="ignore"):  # is told with the sum
+            return np.exp(offset)
+
+    def start(self, mean: Array | float, tilt: float) -> Array:
+        return np.atleast_1d(np.log(mean) - np.log(tilt))  # sum w y = exp(intercept) sum w exp(o)
 
     def predict(self, eta: Array) -> Array:
         return np.exp(eta)
@@ -207,8 +212,12 @@ class Gamma(Family):
     def saturated(self, y: Array) -> Array:
         return 1.0 + np.log(y)
 
-    def start(self, mean: Array | float) -> Array:
-        return np.atleast_1d(np.log(mean))
+    def tilt(self, y: Array, offset: Array) -> Array:
+        with np.errstate(over="ignore"):
+            return y * np.exp(-offset)
+
+    def start(self, mean: Array | float, tilt: float) -> Array:
+        return np.atleast_1d(np.log(tilt))  # sum w = exp(-intercept) sum w y exp(-o)
 
     def predict(self, eta: Array) -> Array:
         return np.exp(eta)
@@ -257,9 +266,6 @@ class Huber(Family):
 
     def rounding(self, mean: float, square: float) -> float:
         return float(np.sqrt(square / max(square - mean**2, 1e-30 * square)))
-
-    def start(self, mean: Array | float) -> None:
-        return None
 
 
 class Cox(Family):

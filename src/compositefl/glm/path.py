@@ -237,7 +237,7 @@ class Server:
             np.array([[step.loss for step in row] for row in steps]),
             np.array([[step.residual for step in row] for row in steps]),
             self.problems.scaling,
-            self.problems.rows,
+            self.problems.counted,
             self.alpha_max,
             enough,
         )

@@ -29,12 +29,20 @@ class Problems:
         self.k = spec.family.outputs(spec.classes)
         self.size = (1 + self.p) * self.k + spec.family.has_scale
         self.rows = float(self.described["rows"])
+        self.counted = float(self.described["counted"])  # rows with a weight
         self.weight = self.described["weight"]
         if (self.weight <= 0).any():
             raise CompositeFLError(
                 "a fold holds all samples: fewer folds or more samples are needed"
             )
         self.scaling = self._units(sites)
+        if not np.isfinite(self.penalty(0, 1.0).value(np.zeros(self.size))):
+            raise CompositeFLError(
+                f"penalty={spec.penalty!r} does not allow coefficients of zero, where a fit "
+                "begins; compositefl.minimize takes it",
+                parameter="penalty",
+                value=spec.penalty,
+            )
 
     def _units(self, sites: Sites) -> Scaling:
         spec = self.spec
@@ -86,12 +94,16 @@ class Problems:
             what = "a class has no samples" if family.response == "class" else "there is no event"
             raise CompositeFLError(what + _where(q))
         if self.spec.intercept:
+            mean = shares if family.response == "class" else shares[0]
+            if not np.isfinite(tilt := d["sum_tilt"][q] / self.weight[q]):
+                raise CompositeFLError(
+                    "an offset is too large: its exponential overflows", parameter="offset"
+                )
             with np.errstate(divide="ignore"):
-                start = family.start(shares if family.response == "class" else shares[0])
-            start = shares if start is None else start
+                start = family.start(mean, tilt)
             if not np.isfinite(start).all():
                 raise CompositeFLError("y is zero for all samples" + _where(q), parameter="y")
-            x[: self.k] = start - d["sum_offset"] / self.weight[0]
+            x[: self.k] = start
         if family.has_scale:
             x[-1] = np.sqrt(max(d["sum_yy"][q][0] / self.weight[q] - shares[0] ** 2, 1e-300))
         return x

@@ -116,13 +116,14 @@ def answer_shapes(
         one: tuple[int, ...] = ()
         return {
             "rows": one,
+            "counted": one,
             "weight": (q,),
             "sum_x": (features,),
             "weight_x": (features,),
             "missing": (features,),
             "sum_y": (q, targets),
             "sum_yy": (q, targets),
-            "sum_offset": one,
+            "sum_tilt": (q,),
             "saturated": one,
         }
     if method == "spread":

@@ -78,13 +78,14 @@ class Site:
         targets = self._targets()
         return {
             "rows": np.array(float(len(self.y))),
+            "counted": np.array(float(np.count_nonzero(self.weight))),
             "weight": by_problem.sum(axis=1),
             "sum_x": np.asarray(x.T @ self.weight).ravel(),
             "weight_x": there,
             "missing": np.asarray(missing.sum(axis=0), float).ravel(),
             "sum_y": by_problem @ targets,
             "sum_yy": by_problem @ targets**2,
-            "sum_offset": np.array(self.weight @ self.offset),
+            "sum_tilt": by_problem @ self.family.tilt(self.y, self.offset),
             "saturated": np.array(self._saturated()),
         }
 

@@ -33,7 +33,21 @@ WRONG = {
     'sites = ["../a"]': "must be a name",
     "sites = 4": "must be a list of names",
     "seed = -1": "seed=-1 must be",
+    "regularizer = 3": "regularizer=3 must be a name with numbers",
+    f"more = {'[' * 3000}{']' * 3000}": "its lists or tables are too deep",
 }
+TABLE = """name = "t"
+sites = ["a"]
+rounds = 3
+[data]
+features = ["a", "b"]
+target = "y"
+labels = ["no", "yes"]
+[model]
+name = "logistic"
+[algorithm]
+name = "fednmap"
+"""
 
 
 @pytest.mark.parametrize("line", WRONG)
@@ -62,6 +76,31 @@ def test_a_wrong_table(old, new, message):
     with pytest.raises(CompositeFLError) as error:
         declare(text().replace(old, new)).check()
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('["a", "b"]', "3", "[data] features=3 must be a list of names"),
+        ('["a", "b"]', '"ab"', "[data] features='ab' must be a list of names"),
+        ('["a", "b"]', '["a", ""]', "must not be empty words"),
+        ('target = "y"', "target = 3", "[data] target=3 must be a column"),
+        ('target = "y"', "target = [1]", "[data] target=[1] must be a column"),
+        ('["no", "yes"]', '["no", "no"]', "must be different words"),
+        ('labels = ["no", "yes"]\n', "", "[model] logistic: classes is missing"),
+        ('"logistic"', '"logit"', "unknown model 'logit'; did you mean 'logistic'"),
+    ],
+)
+def test_a_wrong_table_of_data(old, new, message):
+    assert Federation.parse(TABLE).check()
+    with pytest.raises(CompositeFLError) as error:
+        Federation.parse(TABLE.replace(old, new)).check()
+    assert message in str(error.value)
+
+
+def test_a_model_of_numbers_needs_no_classes():
+    text = TABLE.replace('labels = ["no", "yes"]\n', "").replace("logistic", "linear")
+    assert Federation.parse(text).check().make_model().classes is None
 
 
 @pytest.mark.parametrize("extra", ["", "[privacy]\nclip = 1.0\nnoise = 2.0\n"])

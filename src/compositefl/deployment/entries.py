@@ -56,7 +56,13 @@ class DataTable:
 
     def __post_init__(self) -> None:
         for name in ("features", "labels"):
-            object.__setattr__(self, name, words(name, list(getattr(self, name))))
+            object.__setattr__(self, name, words(name, getattr(self, name)))
+        if not isinstance(self.target, str):
+            raise wrong_value("target", self.target, "a column", shown=repr(self.target))
+        if "" in (*self.features, self.target, *self.labels):
+            raise CompositeFLError("features, target and labels must not be empty words")
+        if len(set(self.labels)) < len(self.labels):
+            raise wrong_value("labels", list(self.labels), "different words")
         if not self.features or len({*self.features, self.target}) <= len(self.features):
             raise CompositeFLError("features and target must be different names")
         if not isinstance(self.kinds, Mapping):
@@ -101,7 +107,7 @@ class Privacy:
 
 def words(name: str, given: object) -> tuple[str, ...]:
     """A list of names."""
-    if not isinstance(given, list) or not all(isinstance(word, str) for word in given):
+    if not isinstance(given, list | tuple) or not all(isinstance(word, str) for word in given):
         raise CompositeFLError(f"{name}={given!r} must be a list of names")
     return tuple(given)
 

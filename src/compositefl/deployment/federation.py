@@ -91,6 +91,8 @@ class Federation:
             table = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise CompositeFLError(f"not TOML: {error}") from error
+        except RecursionError:
+            raise CompositeFLError("not a federation: its lists or tables are too deep") from None
         values = dict(table)
         for name in ("sites", "unpenalized"):
             if name in values:
@@ -114,6 +116,9 @@ class Federation:
     def __post_init__(self) -> None:
         for word in (self.name, *self.sites):
             check_name("name", word)
+        if not isinstance(self.regularizer, str):
+            given = self.regularizer
+            raise wrong_value("regularizer", given, "a name with numbers", shown=repr(given))
         if not self.sites or len(set(self.sites)) < len(self.sites):
             raise wrong_value("sites", list(self.sites), "different names, at least one")
         Options(**self.shared())  # checks them
@@ -296,13 +301,23 @@ class Federation:
             if is_reference(name):
                 made = own_factory(name, Model, self.modules)(**options)
                 return require_kind(name, made, Model)
-            return models.build(name, **options)
+            if name in models.MODELS:
+                _check_given(name, options)
+            return models.build(name, **({"classes": None} | options))
         except (CompositeFLError, TypeError) as error:
             raise CompositeFLError(f"[model] {name}: {error}") from error
 
     def start(self) -> Params:
         """The starting point, as the simulation of `model.problem(clients, seed=seed)` has it."""
         return jax.tree.map(np.asarray, self.make_model().init(jax.random.key(self.seed)))
+
+
+def _check_given(model: str, options: PlainValues) -> None:
+    """What a model of the library must know of the data."""
+    if "input_shape" not in options:
+        raise CompositeFLError("input_shape is missing, such as [28, 28, 1], or a table [data]")
+    if "classes" not in options and model not in models.REGRESSION:
+        raise CompositeFLError("classes is missing: their number here, or labels in [data]")
 
 
 SHARED = tuple(f.name for f in dataclasses.fields(Federation) if f.name in DEFAULTS)

@@ -210,6 +210,38 @@ def test_arrays_and_functions_need_names_too(tmp_path):
         Site("n", (), tmp_path, function=f"{here}:bare").load(data, 2)
 
 
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("what", ["zlib", "npy", "text", "short"])
+def test_a_damaged_file_is_told_as_data_that_cannot_be_read(tmp_path, what, named):
+    """And not as a fault of the site's code; what it is called stays here."""
+    train = {"file": "d.npz", "x": "x", "y": "y"} | ({"names": "names"} if named else {})
+    site = Site("n", (), tmp_path, train=train)
+    x = frames()[0][NAMES].to_numpy(float)
+    np.savez_compressed(tmp_path / "d.npz", x=x, y=np.arange(12) % 2, names=np.array(NAMES))
+    whole = (tmp_path / "d.npz").read_bytes()
+    if what == "zlib":
+        (tmp_path / "d.npz").write_bytes(whole[:80] + bytes(40) + whole[120:])
+    elif what == "npy":
+        np.save(tmp_path / "d.npy", x)
+        (tmp_path / "d.npy").replace(tmp_path / "d.npz")
+    elif what == "text":
+        (tmp_path / "d.npz").write_text("Smith")
+    else:
+        (tmp_path / "d.npz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(PrivateError) as error:
+        site.load(Federation.parse(declared()).data if named else None, 2)
+    assert error.value.public == "its data cannot be read" and "d.npz" in str(error.value)
+
+
+def test_targets_of_another_length_are_data_that_cannot_be_read(tmp_path):
+    train = {"file": "d.npz", "x": "x", "y": "y", "names": "names"}
+    arrays = {"x": frames()[0][NAMES].to_numpy(float), "names": np.array(NAMES)}
+    np.savez(tmp_path / "d.npz", y=np.zeros(3, int), **arrays)
+    with pytest.raises(PrivateError, match=r"y of shape \(3,\) for x of shape \(12, 4\)") as error:
+        Site("n", (), tmp_path, train=train).load(Federation.parse(declared()).data, 2)
+    assert error.value.public == "its data cannot be read"
+
+
 def mixed_up():
     return frames()[0][["ill", "smoker", "age", "dose", "bmi"]], None
 

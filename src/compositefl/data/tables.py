@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from compositefl.core.errors import CompositeFLError, unknown_name
+from compositefl.core.npz import UNREADABLE, one_line, read_npz
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,22 +52,16 @@ def _read(path: Path) -> "pd.DataFrame":
         raise CompositeFLError(f"{path}: Parquet files need pip install pyarrow") from None
     except CompositeFLError:
         raise
-    except (OSError, ValueError) as error:
-        # pyarrow's error for a damaged file is an OSError; pandas' and NumPy's are ValueErrors
-        raise CompositeFLError(f"{path} cannot be read: {_line(error)}") from error
+    except UNREADABLE as error:
+        # pyarrow's error for a damaged file is an OSError, pandas' a ValueError
+        raise CompositeFLError(f"{path} cannot be read: {one_line(error)}") from error
 
 
 def _read_npz(path: Path) -> "pd.DataFrame":
-    from zipfile import BadZipFile
-
     import pandas as pd
 
     columns: dict[str, np.ndarray] = {}
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except BadZipFile as error:
-        raise CompositeFLError(f"{path} is no NPZ file: {_line(error)}") from error
+    arrays = read_npz(path)
     lengths = {name: array.shape[0] if array.ndim else 0 for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         raise CompositeFLError(f"{path}: its arrays have different numbers of rows: {lengths}")
@@ -241,7 +236,3 @@ def list_columns(names: Sequence[object], quote: bool = True) -> str:
     shown = [f"'{name}'" if quote else str(name) for name in names[:SHOWN]]
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return f"{'column' if len(names) == 1 else 'columns'} {', '.join(shown)}{more}"
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.npz import read_npz
 from compositefl.core.resolve import resolve
 from compositefl.core.types import Batch, PlainValues
 from compositefl.data import Dataset, Samples
@@ -177,10 +178,10 @@ class Site:
 
 
 def _array(path: Path, name: object, where: str) -> np.ndarray:
-    with np.load(path, allow_pickle=False) as file:
-        if name not in file.files:
-            raise CompositeFLError(f"{where} has no array {name!r}")
-        return file[name]
+    found = read_npz(path, [name])
+    if not found:
+        raise CompositeFLError(f"{where} has no array {name!r}")
+    return found[str(name)]
 
 
 def _npz_frame(path: Path, table: PlainValues, where: str, target: str) -> "pd.DataFrame":
@@ -197,5 +198,7 @@ def _npz_frame(path: Path, table: PlainValues, where: str, target: str) -> "pd.D
     x, y, names = (_array(path, table[entry], where) for entry in ("x", "y", "names"))
     if x.ndim != 2 or x.shape[1] != names.size:
         raise CompositeFLError(f"{where} has {names.size} names for x of shape {x.shape}")
+    if y.shape != x.shape[:1]:
+        raise CompositeFLError(f"{where} has y of shape {y.shape} for x of shape {x.shape}")
     frame = pd.DataFrame(x, columns=[str(name) for name in names.ravel()])
     return frame.assign(**{target: y})

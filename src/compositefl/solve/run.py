@@ -314,6 +314,7 @@ class Run:
                 stacklevel=4,
             )
         state, work, kept = saved.state
+        checkpoints.require_finite(path, state.server, state.diverged)
         if self.steering is not None:
             self.steering.restore(kept, saved.about)
         self.simulation.restore(state, work, saved.round)

@@ -50,6 +50,36 @@ def test_what_cannot_be_loaded(tmp_path):
         cfl.Result.load(tmp_path, like=TREES["nested"]["dense0"])
 
 
+DAMAGED = {
+    "history.csv": [b"", b"hello", b"{}", bytes(range(256)), b"round,psi\n1,fine\n", b"a,b\n1,2\n"],
+    "model.safetensors": [b"", b"hello", bytes(range(256)), b"\x02" + bytes(7) + b"{}!"],
+    "config.json": [
+        b"",
+        b"hello",
+        b"{}",
+        b"[1]",
+        bytes(range(256)),
+        b"[" * 100_000,
+        b'{"rounds_run": "x", "stopped": "rounds"}',
+        b'{"runs": {}}',
+        b'{"runs": 3}',
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [(name, content) for name, all_ in DAMAGED.items() for content in all_],
+    ids=lambda given: str(given[:16]),
+)
+def test_a_damaged_file_is_named(tmp_path, name, content):
+    result(TREES["nested"]).save(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(cfl.CompositeFLError, match=f"{name} is damaged: ") as caught:
+        cfl.Result.load(tmp_path)
+    assert str(caught.value).startswith(str(tmp_path)) and "\n" not in str(caught.value)
+
+
 def test_a_bad_end_survives(tmp_path):
     result(TREES["bare"], diverged=[4], stopped="diverged").save(tmp_path)
     loaded = cfl.Result.load(tmp_path)

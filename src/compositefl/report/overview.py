@@ -12,6 +12,7 @@ from compositefl.core.errors import CompositeFLError
 from compositefl.core.types import Batch, PlainValues
 from compositefl.report import fits, page, sections
 from compositefl.report.panels import curves
+from compositefl.report.result_files import read_arrays, read_config, read_history
 from compositefl.report.sections import ClientData, Section
 
 PATTERNS = 3  # most runs whose zeros are drawn
@@ -170,10 +171,7 @@ class _Folder:
         config = _config(path)
         if not (path / "history.csv").is_file():
             raise CompositeFLError(f"{path} has no history.csv: it is not the folder of a result")
-        try:
-            history = pd.read_csv(path / "history.csv")
-        except pd.errors.EmptyDataError:  # a run without an evaluation
-            history = pd.DataFrame()
+        history = read_history(path / "history.csv")
         about = config.get("runs") or {"": config}
         return cls(path, config, [_shown(path, history, n, c) for n, c in about.items()])
 
@@ -185,15 +183,10 @@ def _config(path: Path) -> PlainValues:
         raise CompositeFLError(
             f"{path} has no {' and no '.join(lacking)}: it is not the folder of a result"
         )
-    try:
-        return dict(json.loads(file.read_text()))
-    except ValueError as error:
-        raise CompositeFLError(f"{path}: config.json is damaged: {error}") from None
+    return read_config(file)
 
 
 def _shown(path: Path, history: pd.DataFrame, name: str, config: PlainValues) -> Shown:
-    from safetensors.numpy import load
-
     if "algorithm" in history:
         history = history[history["algorithm"] == name].drop(columns="algorithm")
     files = [path / f"model-{name.replace(':', '.')}.safetensors", path / "model.safetensors"]
@@ -203,7 +196,7 @@ def _shown(path: Path, history: pd.DataFrame, name: str, config: PlainValues) ->
         history=history,
         ending=str(config.get("summary") or f"{config.get('rounds_run', '?')} rounds"),
         config={k: v for k, v in config.items() if k != "clients"},
-        arrays=load(model.read_bytes()) if model else {},
+        arrays=read_arrays(model) if model else {},
         trials=int(config.get("trials", 1)),
     )
 

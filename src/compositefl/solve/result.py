@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
-from safetensors.numpy import load as read_safetensors
 from safetensors.numpy import save as safetensors
 
 from compositefl.core.errors import CompositeFLError
@@ -22,6 +21,7 @@ from compositefl.core.types import (
     PlainValues,
     ServerState,
 )
+from compositefl.report.result_files import read_arrays, read_config, read_history
 from compositefl.solve.ending import Ending, columns, how_it_ended
 
 if TYPE_CHECKING:
@@ -160,15 +160,13 @@ class Result:
         for name in ("history.csv", "config.json", "model.safetensors"):
             if not (folder / name).is_file():
                 raise CompositeFLError(f"{folder} has no {name}: no folder of one run's result")
-        arrays = read_safetensors((folder / "model.safetensors").read_bytes())
-        config = json.loads((folder / "config.json").read_text())
-        if "runs" in config:  # the command line's, which has its options beside the run
-            (config,) = config["runs"].values()
+        arrays = read_arrays(folder / "model.safetensors")
+        config = _of_one_run(read_config(folder / "config.json"), folder)
         for said in ("converged", "ended_badly", "summary"):  # follows from the rest
             config.pop(said, None)
         return cls(
             params=_nested(arrays) if like is None else _shaped_like(like, arrays),
-            history=_read_history(folder / "history.csv"),
+            history=read_history(folder / "history.csv"),
             server=None,
             clients=None,
             rounds=config.pop("rounds_run"),
@@ -181,13 +179,17 @@ class Result:
 Result.history = _Table()  # after the fact: it is no default
 
 
-def _read_history(path: Path) -> "pd.DataFrame":
-    import pandas as pd
-
-    try:
-        return pd.read_csv(path)
-    except pd.errors.EmptyDataError:  # a run without an evaluation
-        return pd.DataFrame()
+def _of_one_run(config: PlainValues, folder: Path) -> PlainValues:
+    """The entries of config.json about the run; the command line's has its options beside it."""
+    runs = config.get("runs", {"": config})
+    about = next(iter(runs.values())) if isinstance(runs, dict) and len(runs) == 1 else None
+    about = {"diverged": []} | about if isinstance(about, dict) else {}  # old ones lack it
+    for name, kind in {"rounds_run": int, "stopped": str, "diverged": list}.items():
+        if not isinstance(about.get(name), kind):
+            raise CompositeFLError(
+                f"{folder}: config.json is damaged: it has no {name}, or not as one run says it"
+            )
+    return about
 
 
 def named_arrays(params: Params) -> dict[str, np.ndarray]:

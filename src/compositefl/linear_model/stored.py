@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from compositefl.core.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError, require_integer, wrong_value
 from compositefl.core.types import PlainValues
 from compositefl.glm.inference import Inference
 from compositefl.linear_model.base import GeneralizedLinearModel
 from compositefl.linear_model.by_family import BY_NAME
+from compositefl.linear_model.classification import Classifier
 
 KIND = "generalized linear model"
 # Beside coefficients, in the order of the file; those that a model has.
@@ -59,16 +60,19 @@ def load_model(path: str | Path) -> GeneralizedLinearModel:
         raise CompositeFLError(f"{path} is not a file")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # no JSON, or no text at all
+    except (ValueError, RecursionError) as error:  # no JSON, or no text at all
         raise CompositeFLError(f"{path} is no model: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict) or content.get("compositefl") != KIND:
         raise CompositeFLError(f"{path} is no model: compositefl fit writes one, model.json")
     try:
-        return _made(content)
-    except (KeyError, TypeError, ValueError) as error:
-        raise CompositeFLError(
-            f"{path} is a damaged model, or of another version: {type(error).__name__}: {error}"
-        ) from None
+        model = _made(content)
+        _check(model)
+        return model
+    except CompositeFLError as error:
+        why = str(error)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        why = f"{type(error).__name__}: {error}"
+    raise CompositeFLError(f"{path} is a damaged model, or of another version: {why}")
 
 
 def _made(content: PlainValues) -> GeneralizedLinearModel:
@@ -82,8 +86,6 @@ def _made(content: PlainValues) -> GeneralizedLinearModel:
     model.coef_ = np.array(content["coefficients"], float)
     intercept = np.array(content["intercept"], float)
     model.intercept_ = intercept if intercept.ndim else float(intercept)
-    if model.coef_.shape[-1] != len(names):
-        raise ValueError(f"{len(names)} features and {model.coef_.shape[-1]} coefficients")
     for name in (*NUMBERS, *COUNTS):
         if name in content:
             setattr(model, name, content[name])
@@ -97,6 +99,44 @@ def _made(content: PlainValues) -> GeneralizedLinearModel:
         np.inf if found["freedom"] is None else found["freedom"],
     )
     return model
+
+
+def _check(model: Any) -> None:
+    """Refuse arrays that do not go together: such a model would predict something, or nothing."""
+    names, classes = model._names, getattr(model, "classes_", None)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise CompositeFLError("features must be a list of names")
+    if isinstance(model, Classifier) != (classes is not None):
+        raise CompositeFLError(f"classes do not go with {type(model).__name__}, or are missing")
+    rows: tuple[int, ...] = ()
+    if classes is not None:
+        if classes.ndim != 1 or len(classes) < 2:
+            raise CompositeFLError(f"classes have shape {classes.shape}; they are at least 2")
+        rows = (1 if len(classes) == 2 else len(classes),)
+    p = len(names)
+    wanted = {"coef_": (*rows, p), "intercept_": rows, "means_": (p,), "deviations_": (p,)}
+    for name, shape in wanted.items():
+        found = np.asarray(getattr(model, name))
+        if found.shape != shape:
+            raise CompositeFLError(f"{name} has shape {found.shape}; it must be {shape}")
+        if name in ("coef_", "intercept_") and not np.isfinite(found).all():
+            raise CompositeFLError(f"{name} must hold finite numbers")
+    if not isinstance(model.sites_, list) or not isinstance(model.about_, dict):
+        raise CompositeFLError("sites must be a list, and about entries by names")
+    for name in COUNTS:
+        require_integer(minimum=0, **{name: getattr(model, name)})
+    for name in NUMBERS:
+        if not isinstance(getattr(model, name, 0.0), (int, float)):
+            raise wrong_value(name, getattr(model, name), "a number")
+    found = model.inference_
+    if found is not None:
+        family = model._family(2 if classes is None else len(classes))
+        n = p + bool(family.intercept and model.fit_intercept)
+        for name, shape in {"estimate": (n,), "covariance": (n, n)}.items():
+            if getattr(found, name).shape != shape:
+                raise CompositeFLError(
+                    f"{name} has shape {getattr(found, name).shape}; it must be {shape}"
+                )
 
 
 def _without_nan(row: np.ndarray) -> list[float | None]:

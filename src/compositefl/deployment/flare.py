@@ -25,7 +25,12 @@ from compositefl.core.files import PRIVATE, make_private, private_folder, privat
 from compositefl.core.types import PlainValues
 from compositefl.deployment.coordinator import coordinator_class, write_progress
 from compositefl.deployment.federation import Federation
-from compositefl.deployment.flare_kits import forget, write_log_config
+from compositefl.deployment.flare_kits import (
+    all_or_nothing,
+    check_participants,
+    forget,
+    write_log_config,
+)
 from compositefl.deployment.flare_nodes import (
     Say,
     launch_all,
@@ -270,6 +275,7 @@ def provision(
     Where there are kits already, all but those of `keep` get new keys and certificates; with
     `authority` those are of a new authority, and nothing of the old one is good any more.
     """
+    check_participants(host, port, federation.sites)
     if not folder.exists():
         private_folder(folder)
     people: list[PlainValues] = [
@@ -296,21 +302,32 @@ def provision(
             {"path": f"{impl}.signature.SignatureBuilder"},
         ],
     }
-    path = folder / f"{federation.name}.yml"
-    forget(folder / federation.name / "state", keep, authority)
-    path.write_text(json.dumps(project, indent=2) + "\n")  # JSON is YAML
-    nvflare(["provision", "-p", str(path), "-w", str(folder), "--force"], say, 120)
-    made = sorted((folder / federation.name).glob("prod_*"))[-1]
-    kits = {person["name"]: made / person["name"] for person in people}
-    for name, kit in kits.items():
-        if name != ADMIN:
-            _set_policy(kit)
-    accept = f'accept = ["{federation.hash}"]  # sha256 of federations that this server runs\n'
-    (kits[host] / "local" / SERVER_FILE).write_text(
-        accept + "modules = []  # of your own, whose functions a federation may name\n"
-    )
-    make_private(folder / federation.name)  # FLARE writes every private key, for all to read
+    path, home = folder / f"{federation.name}.yml", folder / federation.name
+    with all_or_nothing(path, home):
+        forget(home / "state", keep, authority)
+        path.write_text(json.dumps(project, indent=2) + "\n")  # JSON is YAML
+        made = _make_kits(path, home, say)
+        kits = {person["name"]: made / person["name"] for person in people}
+        for name, kit in kits.items():
+            if name != ADMIN:
+                _set_policy(kit)
+        accept = f'accept = ["{federation.hash}"]  # sha256 of federations that this server runs\n'
+        (kits[host] / "local" / SERVER_FILE).write_text(
+            accept + "modules = []  # of your own, whose functions a federation may name\n"
+        )
+        make_private(home)  # FLARE writes every private key, for all to read
     return kits
+
+
+def _make_kits(project: Path, home: Path, say: Say) -> Path:
+    """Let FLARE make the kits; their folder. It may fail and exit as if it had not."""
+    before = set(home.glob("prod_*"))
+    told = nvflare(["provision", "-p", str(project), "-w", str(home.parent), "--force"], say, 120)
+    made = set(home.glob("prod_*")) - before
+    if not made:
+        lines = " ".join(told.split()[-60:])
+        raise CompositeFLError(f"nvflare provision has made no kits in {home}: {lines}")
+    return max(made)
 
 
 def provisioned(folder: Path, name: str) -> tuple[str, int, set[str]]:

@@ -1,8 +1,10 @@
 """Startup kits over the years: certificates that end, sites that come and go, logs that grow."""
 
 import json
+import re
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,10 +12,18 @@ from pathlib import Path
 from cryptography import x509
 
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.files import write_private
 from compositefl.core.types import PlainValues
 
 KINDS = {"fed_server.json": "server", "fed_client.json": "site", "fed_admin.json": "administrator"}
 AUTHORITY = ("root_cert", "root_pri_key")  # entries of FLARE's cert.json that are no participant
+CERTIFICATES = "cert.json"  # in the folder state/: what FLARE has issued
+# What FLARE and a certificate take as names; the host is a name in the net, or an address.
+SITE = re.compile(r"[A-Za-z0-9_-]+")
+LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"
+HOST = re.compile(rf"({LABEL}\.)*{LABEL}")
+LONGEST = 64  # characters of a name in a certificate
+LAST_PORT = 65535
 LOG_BYTES, LOG_FILES = 10 * 2**20, 5  # of each log of a node, before the oldest is dropped
 # Lines of FLARE that frighten and mean nothing; docs/operating.md says when they come.
 HARMLESS = {
@@ -77,12 +87,56 @@ def _endpoint(config: PlainValues) -> str:
     return str(config["servers"][0]["service"]["target"])
 
 
+def check_participants(host: str, port: int, sites: Collection[str]) -> None:
+    """Refuse what no certificate can be made for, before anything is written."""
+    if not HOST.fullmatch(host) or len(host) > LONGEST:
+        raise CompositeFLError(
+            f"--host {host!r} must be the name of a machine or its address: letters, digits, '-' "
+            f"and '.', at most {LONGEST} characters"
+        )
+    if not 1 <= port <= LAST_PORT:
+        raise CompositeFLError(f"--port {port} must be in 1..{LAST_PORT}")
+    for site in sites:
+        if not SITE.fullmatch(site):
+            raise CompositeFLError(
+                f"sites: '{site}' must be letters, digits, '-' and '_' for its certificate"
+            )
+    if host in sites:
+        raise CompositeFLError(f"--host {host} is the name of a site too; they must differ")
+
+
+@contextmanager
+def all_or_nothing(project: Path, home: Path) -> Iterator[None]:
+    """Where making kits fails, leave everything as it was.
+
+    `project`, the file with the participants, the certificates issued, and the kits in `home`: else
+    later commands believe in kits that nobody has made, or issue keys anew that are in use.
+    """
+    new = not home.exists()
+    kits = set(home.glob("prod_*"))
+    files = project, home / "state" / CERTIFICATES
+    before = {file: file.read_bytes() if file.exists() else None for file in files}
+    try:
+        yield
+    except BaseException:
+        for made in set(home.glob("prod_*")) - kits:
+            shutil.rmtree(made, ignore_errors=True)
+        for file, content in before.items():
+            if content is None:
+                file.unlink(missing_ok=True)
+            else:
+                write_private(file, content)
+        if new:
+            shutil.rmtree(home, ignore_errors=True)
+        raise
+
+
 def forget(state: Path, keep: Collection[str], authority: bool) -> None:
     """Make FLARE issue new keys and certificates to all but `keep`; with `authority`, to all anew.
 
     It reuses what it finds in its state, whatever its age.
     """
-    path = state / "cert.json"
+    path = state / CERTIFICATES
     if not path.exists():
         return
     if authority:

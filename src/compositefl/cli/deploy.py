@@ -1,6 +1,5 @@
 """`compositefl deploy`: federations on a real network. The commands print what they run."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,6 +10,7 @@ import typer
 
 from compositefl.cli import inspection, kits
 from compositefl.cli.settings import Command, seed_number, whole
+from compositefl.cli.wording import plain_lines, say
 from compositefl.core.files import privately
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _show(outcome: Path) -> int:
     if table.exists():  # a generalised linear model
         from compositefl.linear_model import load_model
 
-        print(load_model(table).summary())
+        print(plain_lines(load_model(table).summary()))
     if history.exists() and history.stat().st_size > 1:
         last = pd.read_csv(history).iloc[-1]
         names = ("psi", "natural_residual_sq", "zeros", "accuracy")
@@ -193,7 +193,7 @@ def _show(outcome: Path) -> int:
     print(f"written to {outcome}: {', '.join(sorted(p.name for p in outcome.iterdir()))}")
     if not config.get("ended_badly"):
         return 0
-    print(f"WARNING: this model is no solution. {config['summary']}", file=sys.stderr)
+    say(f"WARNING: this model is no solution. {config['summary']}")
     return ENDED_BADLY
 
 

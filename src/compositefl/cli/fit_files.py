@@ -15,6 +15,7 @@ from compositefl.cli.fit_options import FitSettings
 from compositefl.cli.fit_tables import ROLES, Tables
 from compositefl.cli.folder import MARK
 from compositefl.cli.tables import TERMINAL, print_table
+from compositefl.cli.wording import plain
 from compositefl.linear_model.base import GeneralizedLinearModel
 from compositefl.linear_model.files import PER_DEVIATION, coefficients, said, write_fit
 from compositefl.report import page
@@ -30,7 +31,7 @@ def show(model: GeneralizedLinearModel) -> None:
     """Print the coefficients, at 80 columns."""
     made = model.summary()
     frame = coefficients(model)
-    print(made.title.replace("; ", ";\n", 1) + "\n")
+    print(plain(made.title).replace("; ", ";\n", 1) + "\n")
     is_slope = frame["name"] != "(intercept)"
     there = frame[(frame["coefficient"] != 0) | ~is_slope]
     shown = there
@@ -85,7 +86,7 @@ def _table(frame: "pd.DataFrame") -> Table:
 
 
 def _short(text: object, room: int) -> str:
-    text = str(text)
+    text = plain(text)
     return text if len(text) <= room else text[: room - 1] + "…"
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from compositefl.cli.kits import SOON, Kit, Kits, flare
+from compositefl.cli.wording import plain
 
 if TYPE_CHECKING:
     from compositefl.deployment.flare_admin import Admin
@@ -58,7 +59,8 @@ def _status(path: Path) -> int:
     error = _last_error(kit.path / "error_log.txt")
     if error:
         lines.append(f"last error in error_log.txt: {error}")
-    print("\n".join([lines[0], *(f"  {x}" for x in lines[1:]), *(f"! {x}" for x in wrong)]))
+    told = [lines[0], *(f"  {x}" for x in lines[1:]), *(f"! {x}" for x in wrong)]
+    print("\n".join(map(plain, told)))
     return len(wrong)
 
 
@@ -161,11 +163,11 @@ def check(
     for method, (message, size) in found.answers.items():
         print(f"\nanswer to {method}, {size:,} bytes:")
         for name, what in shapes(message):
-            print(f"  {name}: {what}")
+            print(plain(f"  {name}: {what}"))
     if found.wrong or found.notes:
         print()
     for line in (*found.wrong, *found.notes):
-        print(f"! {line}")
+        print(plain(f"! {line}"))
     if not found.wrong:
         print("\nnothing was sent")
     return 0 if accepted and not found.wrong else 1

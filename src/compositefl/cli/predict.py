@@ -8,7 +8,7 @@ import numpy as np
 
 from compositefl.cli.fit_tables import split
 from compositefl.cli.folder import check_writable
-from compositefl.cli.wording import about, say
+from compositefl.cli.wording import about, plain, plain_lines, say
 from compositefl.core.errors import CompositeFLError
 from compositefl.data import site_tables, tables
 from compositefl.linear_model import load_model
@@ -59,11 +59,12 @@ def run_predict(file: Path, data: Path, out: Path | None, keep: list[str], overw
     for name in reversed(kept):
         made.insert(0, name, frame[name].to_numpy())
     if out is None:
-        made.to_csv(sys.stdout, index=False)
+        text = made.to_csv(index=False)
+        print(plain_lines(text) if sys.stdout.isatty() else text, end="")
     else:
         out.parent.mkdir(parents=True, exist_ok=True)
         made.to_csv(out, index=False)
-        print(f"{len(made):,} rows written to {out}: {', '.join(map(str, made.columns))}")
+        print(f"{len(made):,} rows written to {out}: {', '.join(map(plain, made.columns))}")
     if words := _compared(model, x, frame, offset):
         say(words)
     return 0

@@ -22,6 +22,7 @@ import compositefl as cfl
 from compositefl.cli.rehearsal_data import Part, write_site
 from compositefl.cli.tables import print_table
 from compositefl.cli.watching import Watching
+from compositefl.cli.wording import plain, plain_lines
 from compositefl.configuration import quick_flags
 from compositefl.core.errors import CompositeFLError
 from compositefl.data import Samples
@@ -209,8 +210,8 @@ def _compare_fits(outcome: Path, here: "GeneralizedLinearModel") -> float | None
     if not (outcome / "model.json").exists():
         raise CompositeFLError(f"the fit over the network ended early: {config['summary']}")
     network = load_model(outcome / "model.json")
-    print(f"{config['summary']}, {here.n_iter_} in the simulation")
-    print(network.summary())
+    print(f"{plain(config['summary'])}, {here.n_iter_} in the simulation")
+    print(plain_lines(network.summary()))
     return apart(network, here)
 
 

@@ -31,7 +31,7 @@ from compositefl.cli.problems import (
 from compositefl.cli.settings import Settings
 from compositefl.cli.sources import Source, summary
 from compositefl.cli.tables import print_table
-from compositefl.cli.wording import plain_warnings, say
+from compositefl.cli.wording import plain, plain_warnings, say
 from compositefl.core.component import replace
 from compositefl.core.errors import CompositeFLError
 from compositefl.core.types import PlainValues
@@ -159,7 +159,7 @@ def carry_out(
         print(_footnote(plan, results))
         for name, result in results.items():
             found = f"; {result.numbers}" if result.numbers else ""
-            print(f"{name}: {result.ending.sentence}{found}")
+            print(f"{name}: {plain(result.ending.sentence)}{found}")
     if plan.out is not None:
         written = fill_folder(plan.out, lambda folder: _write(folder, plan, results, command))
         if not quiet:

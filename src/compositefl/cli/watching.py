@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from compositefl.cli.wording import plain
 from compositefl.deployment.progress import Event, Progress
 
 WIDTH = 80
@@ -40,7 +41,7 @@ class Watching:
 
     def say(self, line: str) -> None:
         """A line of the log, with the time of day."""
-        self.console.print(f"{datetime.now():%H:%M:%S} {line}", markup=False)
+        self.console.print(f"{datetime.now():%H:%M:%S} {plain(line)}", markup=False)
 
     def show(self, progress: Progress, events: list[Event]) -> None:
         """What is known now, and what is new."""
@@ -106,7 +107,7 @@ def picture(name: str, progress: Progress, now: float | None = None) -> Group:
 
 
 def _wrapped(line: str) -> Text:
-    return Text("\n".join(textwrap.wrap(line, WIDTH)))
+    return Text("\n".join(textwrap.wrap(plain(line), WIDTH)))
 
 
 def print_picture(name: str, progress: Progress) -> None:

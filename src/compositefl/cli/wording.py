@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+import unicodedata
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ REMEDIES = {
     "ridge": "--alpha 0.001 --penalty l2",
     "steps for theory": "a number with --local-lr theory",
 }
+CONTROL = ("Cc", "Cs", "Zl", "Zp")  # control characters, half characters, ends of lines
 OPTIONS = {"folder": "data_folder"}  # parameters whose option has another name
 FORMULAS = {
     "eta_hat = local_lr*server_lr*local_steps": "--local-lr * --server-lr * --local-steps = ",
@@ -53,7 +55,23 @@ ARRAYS = {
 
 def say(text: str) -> None:
     """One line on stderr."""
-    print(" ".join(text.split()), file=sys.stderr, flush=True)
+    print(plain(" ".join(text.split())), file=sys.stderr, flush=True)
+
+
+def plain(text: object) -> str:
+    """Text that comes from tables or other machines, with its control characters written out.
+
+    A terminal would obey them: colours, a moved cursor, lines that hide what stands above.
+    """
+    return "".join(
+        c.encode("unicode_escape").decode() if unicodedata.category(c) in CONTROL else c
+        for c in str(text)
+    )
+
+
+def plain_lines(text: object) -> str:
+    """The same for text of several lines."""
+    return "\n".join(map(plain, str(text).split("\n")))
 
 
 def as_options(error: CompositeFLError, declared: "type[AnySettings]" = Settings) -> str:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from compositefl.cli.rehearsal_data import declare, digits, invented, own, write_site
+from compositefl.cli.rehearsal_data import LARGEST, declare, digits, invented, own, write_site
 from compositefl.cli.rehearsal_tables import apart, fit_here, invented_tables
 from compositefl.core.errors import CompositeFLError
 from compositefl.deployment import InProcess, Site, Worker
@@ -102,5 +102,69 @@ def test_digits_in_equal_shares():
     federation = declare(3, 4, "fednmap", 0)
     clients, tests = digits(len(federation.sites))
     assert len({len(c.y) for c in clients}) == len({len(t.y) for t in tests}) == 1
-    with pytest.raises(CompositeFLError, match="--sites 1000 must be"):
-        digits(1000)
+
+
+def never(*given, **more):
+    raise AssertionError("a node was made")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--sites 0", "--sites 0 must be a whole number >= 1"),
+        ("--rounds 0", "--rounds 0 must be a whole number >= 1"),
+        ("--sites -3", "--sites -3 must be a whole number >= 1"),
+        ("--sites 361", "--sites 361 must be at most 360 on digits"),
+        ("--algorithm fednmpa", "--algorithm fednmpa: unknown algorithm"),
+        ("--federation nothere.toml", "nothere.toml is not a file"),
+        ("--federation f.toml --sites 0", "--sites 0 must be a whole number >= 1"),
+        ("--federation f.toml --rounds 0", "--rounds 0 must be a whole number >= 1"),
+    ],
+)
+def test_wrong_words_are_refused_before_a_node_is_made(cli, tmp_path, monkeypatch, words, said):
+    rehearsal = pytest.importorskip("compositefl.cli.rehearsal", reason="needs FLARE")
+    monkeypatch.setattr(rehearsal.flare, "provision", never)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "f.toml").write_text(NAMED)
+    answer = cli("deploy", "try", "--folder", tmp_path / "new", *words.split())
+    assert answer.code == 2 and answer.err.startswith(f"error: {said}"), answer.err
+    assert answer.err.count("\n") == 1 and not (tmp_path / "new").exists()
+
+
+def test_every_number_of_sites_that_is_taken_has_tests():
+    assert all(len(part.y) == 1 for part in digits(LARGEST)[1])
+    assert len(declare(LARGEST, None, "fednmap", 0).sites) == LARGEST
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_what_is_left_after_ctrl_c_is_told(cli, tmp_path, monkeypatch, folder):
+    rehearsal = pytest.importorskip("compositefl.cli.rehearsal", reason="needs FLARE")
+
+    def interrupted(federation, root, *given):
+        (root / "keys").mkdir(parents=True)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rehearsal, "_deployed", interrupted)
+    answer = cli("deploy", "try", *(["--folder", tmp_path / "new"] if folder else []))
+    left = f"keys, kits and what there is of the run lie in {tmp_path / 'new'}\n" if folder else ""
+    assert (answer.code, answer.err) == (130, f"{left}interrupted\n")
+    assert (tmp_path / "new" / "keys").is_dir() == folder
+
+
+def test_ctrl_c_before_there_are_kits_tells_of_none(cli, tmp_path, monkeypatch):
+    rehearsal = pytest.importorskip("compositefl.cli.rehearsal", reason="needs FLARE")
+
+    def interrupted(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rehearsal, "_deployed", interrupted)
+    answer = cli("deploy", "try", "--folder", tmp_path)
+    assert (answer.code, answer.err) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize("command", ["provision --host h", "add", "move --host h", "submit"])
+def test_a_federation_that_is_not_there_is_wrong_input(cli, command):
+    pytest.importorskip("nvflare", reason="needs pip install 'compositefl[deploy]'")
+    name, *more = command.split()
+    answer = cli("deploy", name, "nothere.toml", *more)
+    assert (answer.code, answer.err) == (2, "error: nothere.toml is not a file\n")

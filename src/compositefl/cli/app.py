@@ -70,8 +70,11 @@ def split_names(algorithms: str) -> list[str]:
     return names
 
 
-def guarded(command: Command) -> Command:
-    """Turn what may go wrong into one line on stderr and an exit code."""
+def guarded(command: Command, interrupted: str = "no result was written") -> Command:
+    """Turn what may go wrong into one line on stderr and an exit code.
+
+    interrupted: what is true after Ctrl-C, or nothing.
+    """
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> int:
@@ -89,7 +92,7 @@ def guarded(command: Command) -> Command:
             say(f"error: {error}")
             return FAILED
         except KeyboardInterrupt:
-            say("interrupted; nothing was written")
+            say("; ".join(filter(None, ("interrupted", interrupted))))
             return INTERRUPTED
 
     return run
@@ -247,7 +250,7 @@ def demo(
 
 
 @app.command()
-@guarded
+@functools.partial(guarded, interrupted="parts that are done are kept")
 def reproduce(
     names: Annotated[
         list[str] | None,

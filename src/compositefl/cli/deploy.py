@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 Run = Annotated[str, typer.Option(help="Name of the run.", metavar="NAME")]
 
 
-def register(app: typer.Typer, guarded: Callable[[Command], Command]) -> None:
+def register(app: typer.Typer, guarded: Callable[..., Command]) -> None:
     """Add the commands to the command line `app`."""
     deploy = typer.Typer(
         help="Run federations over a network with NVIDIA FLARE.", no_args_is_help=True
     )
     for name, command in COMMANDS.items():
-        deploy.command(name)(guarded(privately()(command)))
+        deploy.command(name)(guarded(privately()(command), INTERRUPTED.get(name, "")))
     app.add_typer(deploy, name="deploy")
 
 
@@ -81,7 +81,7 @@ def try_(
             samples = rehearsal_data.invented(declared)
             data = lambda: samples  # noqa: E731
         return rehearse(folder, declared, data, module or ())
-    declared = rehearsal_data.declare(sites or 4, rounds or 30, algorithm, seed)
+    declared = rehearsal_data.declare(sites, rounds, algorithm, seed)
     digits = partial(rehearsal_data.digits, len(declared.sites))
     return rehearse(folder, declared, digits, quick=True)
 
@@ -108,7 +108,8 @@ def submit(
     """Start a run. Watch it with `watch`."""
     from compositefl.deployment import Federation, supervise
 
-    declared = Federation.read(federation).trusting(module or ()).for_run(run).check()
+    declared = Federation.read(kits.existing(federation))
+    declared = declared.trusting(module or ()).for_run(run).check()
     with _admin(folder, run, declared.name) as (admin, _):
         record = supervise.RunFolder.create(folder, run, declared)
         job = supervise.submit(admin, record, declared, kits.flare().write_job, print)
@@ -197,6 +198,7 @@ def _show(outcome: Path) -> int:
     return ENDED_BADLY
 
 
+INTERRUPTED = {"watch": "the run goes on"}  # what is true after Ctrl-C, where it is known
 COMMANDS: dict[str, Callable[..., int]] = {
     "try": try_,
     "provision": kits.provision,

@@ -148,7 +148,16 @@ def flare() -> ModuleType:
 def _read(federation: Path, module: list[str] | None) -> "Federation":
     from compositefl.deployment import Federation
 
-    return Federation.read(federation).trusting(module or ()).check()
+    return Federation.read(existing(federation)).trusting(module or ()).check()
+
+
+def existing(file: Path) -> Path:
+    """`file`, if it is there: a name that is wrong is wrong input, and no fault of the disk."""
+    from compositefl.core.errors import CompositeFLError
+
+    if not file.is_file():
+        raise CompositeFLError(f"{file} is not a file")
+    return file
 
 
 def _hand_out(declared: "Federation", kits: dict[str, Path], names: list[str]) -> None:

@@ -22,7 +22,7 @@ import compositefl as cfl
 from compositefl.cli.rehearsal_data import Part, write_site
 from compositefl.cli.tables import print_table
 from compositefl.cli.watching import Watching
-from compositefl.cli.wording import plain, plain_lines
+from compositefl.cli.wording import plain, plain_lines, say
 from compositefl.configuration import quick_flags
 from compositefl.core.errors import CompositeFLError
 from compositefl.data import Samples
@@ -59,6 +59,10 @@ def rehearse(
         with _shared_programs(root / "programs", quick), ThreadPoolExecutor(1) as beside:
             outcome, expected = _deployed(federation, root, data, modules, beside)
             gap = _compare(outcome, federation, expected.result())
+    except KeyboardInterrupt:
+        if folder is not None and root.exists() and any(root.iterdir()):
+            say(f"keys, kits and what there is of the run lie in {root}")
+        raise
     finally:
         if folder is None:
             shutil.rmtree(root, ignore_errors=True)

@@ -5,18 +5,22 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 
 import compositefl as cfl
-from compositefl.core.errors import CompositeFLError, require_integer
+from compositefl.cli.kits import existing
+from compositefl.cli.wording import about
+from compositefl.core.errors import CompositeFLError, unknown_name
 from compositefl.data import Samples
 from compositefl.deployment import Federation
 from compositefl.deployment.entries import DataTable
 
 Part: TypeAlias = Samples | pd.DataFrame  # a site's training or test set
+SITES, ROUNDS = 4, 30  # of a rehearsal on digits
+LARGEST = 360  # test samples of digits, of which every site has one at least
 SAMPLES, TESTS = 200, 40  # of a site with invented data
 DECLARATION = """name = "rehearsal"
 sites = {sites}
@@ -49,11 +53,17 @@ NUMBERS: dict[str, float | str] = {
 }
 
 
-def declare(sites: int, rounds: int, algorithm: str, seed: int) -> Federation:
-    """The federation: digits, a small network, an elastic net."""
-    require_integer(sites=sites, rounds=rounds)
-    cls = cfl.algorithms.ALGORITHMS.get(algorithm)
-    known = {f.name for f in dataclasses.fields(cls)} if cls is not None else set()  # type: ignore[arg-type]
+def declare(sites: int | None, rounds: int | None, algorithm: str, seed: int) -> Federation:
+    """The federation: digits, a small network, an elastic net; checked before a node is made."""
+    _check_counts(sites, rounds)
+    sites, rounds = SITES if sites is None else sites, ROUNDS if rounds is None else rounds
+    if sites > LARGEST:
+        raise CompositeFLError(f"--sites {sites} must be at most {LARGEST} on digits")
+    if algorithm not in cfl.algorithms.ALGORITHMS:
+        with about("--algorithm", algorithm):
+            raise unknown_name("algorithm", algorithm, cfl.algorithms.ALGORITHMS)
+    cls: Any = cfl.algorithms.ALGORITHMS[algorithm]
+    known = {f.name for f in dataclasses.fields(cls)}
     numbers = "\n".join(f"{k} = {json.dumps(v)}" for k, v in NUMBERS.items() if k in known)
     names = json.dumps([f"site-{i + 1}" for i in range(sites)])
     text = DECLARATION.format(
@@ -64,7 +74,13 @@ def declare(sites: int, rounds: int, algorithm: str, seed: int) -> Federation:
         algorithm=algorithm,
         numbers=numbers,
     )
-    return Federation.parse(text)
+    return Federation.parse(text).check()
+
+
+def _check_counts(sites: int | None, rounds: int | None) -> None:
+    for option, value in (("--sites", sites), ("--rounds", rounds)):
+        if value is not None and value < 1:
+            raise CompositeFLError(f"{option} {value} must be a whole number >= 1")
 
 
 def digits(sites: int) -> tuple[list[Samples], list[Samples | None]]:
@@ -74,8 +90,6 @@ def digits(sites: int) -> tuple[list[Samples], list[Samples | None]]:
     assert test is not None
     clients = list(cfl.partition.by_label(data.train, sites))
     size, tests = min(len(c.y) for c in clients), len(test.y) // sites
-    if not tests:
-        raise CompositeFLError(f"--sites {sites} must be at most {len(test.y)} on digits")
     cut = [Samples(c.x[:size], c.y[:size]) for c in clients]
     return cut, [
         Samples(test.x[i * tests :][:tests], test.y[i * tests :][:tests]) for i in range(sites)
@@ -84,14 +98,13 @@ def digits(sites: int) -> tuple[list[Samples], list[Samples | None]]:
 
 def own(path: Path, sites: int | None, rounds: int | None, modules: Sequence[str]) -> Federation:
     """The federation of a file, with another number of sites and rounds where given."""
-    text = Federation.read(path).text
+    _check_counts(sites, rounds)
+    text = Federation.read(existing(path)).text
     if sites is not None:
-        require_integer(sites=sites)
         names = json.dumps([f"site-{i + 1}" for i in range(sites)])
         text = re.sub(r"(?m)^sites\s*=\s*\[[^\]]*\]", f"sites = {names}", text, count=1)
         text = re.sub(r"(?m)^minimum_sites\s*=.*$", "", text, count=1)
     if rounds is not None:
-        require_integer(rounds=rounds)
         text = re.sub(r"(?m)^rounds\s*=.*$", f"rounds = {rounds}", text, count=1)
     federation = Federation.parse(text).trusting(modules).check()
     if sites not in (None, len(federation.sites)) or rounds not in (None, federation.rounds):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from compositefl.core.errors import CompositeFLError
+from compositefl.deployment import calls as calls_module
 from compositefl.deployment.messages import answer_digest, call_digest, decode, encode
 from tests.deployment.deployment_cases import AUTO, Local, gap, simulate, text
 from tests.deployment.test_deployment_faults import Once, changed
@@ -73,6 +74,57 @@ def test_a_round_that_cannot_be(tmp_path, name):
     assert result.rounds == ROUNDS and local.drift() < 1e-12
     assert [f for f in local.failures() if f.startswith("east round 2: ") and reason in f]
     assert all(len(f) < 500 for f in local.failures())
+
+
+def forged(method, forger="north", **values):
+    """A dishonest site: other plain values in its answers to `method`, with a digest that fits."""
+
+    def fault(site, called, payload, call):
+        if site != forger or called != method:
+            return call()
+        asked, answer = decode(payload, len(payload)), decode(call(), 2**20)
+        new = answer.values | values
+        if new.pop("digest", None):
+            about = new["federation"], new["run"], method, new["round"]
+            made = call_digest(*about, asked.arrays, asked.values.get("numbers"))
+            new["digest"] = answer_digest(made, new, answer.arrays)
+        return encode(new, answer.arrays)
+
+    return fault
+
+
+@pytest.mark.parametrize("number", [2**70, 10**400], ids=["2**70", "10**400"])
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [("hello", "samples"), ("hello", "tests"), ("round", "steps"), ("round", "uploads")],
+)
+def test_a_whole_number_beyond_every_type(tmp_path, method, name, number):
+    """The attack: TypeError in the check ended the coordinator."""
+    local = Local(tmp_path, text(rounds=2), fault=forged(method, **{name: number}))
+    result = local.coordinator.run()
+    assert result.rounds == 2 and result.history.sites.iloc[-1] == (3 if method == "hello" else 4)
+    told = local.failures()
+    assert told and all(f"refused: its answer has {name}={str(number)[:9]}" in f for f in told)
+    assert all(f.startswith("north ") for f in told)
+    assert local.coordinator.roster.took_part()["north"] == 0
+
+
+@pytest.mark.parametrize("check", ["decode", "value", "unpack"])
+def test_an_error_in_a_check_is_the_sites_failure(tmp_path, monkeypatch, check):
+    """Whatever a site sends that no check has thought of: it is named, and the run goes on."""
+    true, calls = getattr(calls_module, check), []
+
+    def breaks(*given, **more):
+        calls.append(given)
+        if len(calls) == 2:  # the second site
+            raise ZeroDivisionError("nobody has thought of this")
+        return true(*given, **more)
+
+    monkeypatch.setattr(calls_module, check, breaks)
+    local = Local(tmp_path, text(rounds=2))
+    assert local.coordinator.run().rounds == 2
+    (told,) = local.failures()
+    assert told.endswith(": refused: ZeroDivisionError in the check of its answer")
 
 
 def test_an_old_upload_under_a_new_tag_is_refused(tmp_path):

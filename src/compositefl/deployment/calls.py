@@ -1,6 +1,9 @@
 """Calls to the sites, with every answer checked before it counts."""
 
-from collections.abc import Callable
+import logging
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -24,6 +27,7 @@ from compositefl.deployment.progress import Event
 from compositefl.deployment.roster import Roster
 from compositefl.deployment.transport import Failure, Transport
 
+LOG = logging.getLogger(__name__)
 Report = Callable[[Event], None]
 T = TypeVar("T")
 LARGEST = 2**53  # of the plain numbers that a site may send
@@ -72,23 +76,20 @@ class SiteCalls:
         answers = self._call(t, new, "hello", payload, network.join_timeout, SLACK)
         answers |= self._call(t, lost, "hello", payload, network.probe_timeout, SLACK)
         for site, answer in answers.items():
-            try:
+            with self._refusing(t, site, "hello"):
                 self._check_sender(answer, site, None)
                 samples = value(answer, "samples", int)
                 tests = value(answer, "tests", int)
                 _require("samples", samples, 1, LARGEST)
                 _require("tests", tests, 0, LARGEST)
-                if members[site].samples not in (0, samples):
+                member = members[site]
+                if member.samples not in (0, samples):
                     raise CompositeFLError(
-                        f"it has {samples} samples and had {members[site].samples} when this run "
+                        f"it has {samples} samples and had {member.samples} when this run "
                         "began; a run needs the same data to its end"
                     )
-            except CompositeFLError as error:
-                self._refuse(t, site, "hello", Failure(f"refused: {error}"))
-                continue
-            member = members[site]
-            member.joined, member.samples, member.tests = True, samples, tests
-            self.report({"event": "joined", "round": t, "site": site})
+                member.joined, member.samples, member.tests = True, samples, tests
+                self.report({"event": "joined", "round": t, "site": site})
 
     def ask(
         self,
@@ -126,17 +127,13 @@ class SiteCalls:
         good: dict[str, Reply] = {}
         for site in (s for s in sites if s in answers):
             message = answers[site]
-            try:
+            with self._refusing(t, site, method, not_finite):
                 self._check_sender(message, site, t)
                 self._check_numbers(message, site, method, t)
                 tree = unpack(prefix, message.arrays, like, finite=True, largest=largest)
                 if message.values.get("digest") != answer_digest(call, *message):
                     raise CompositeFLError("its answer does not belong to this round's message")
                 good[site] = Reply(message, tree)
-            except CompositeFLError as error:
-                if not_finite is not None and isinstance(error, NotFinite):
-                    not_finite.append(site)
-                self._refuse(t, site, method, Failure(f"refused: {error}"))
         return good
 
     def _check_numbers(self, message: Message, site: str, method: str, t: int) -> None:
@@ -171,13 +168,30 @@ class SiteCalls:
             if isinstance(answer, Failure):
                 self._refuse(t, site, method, answer)
                 continue
-            try:
+            with self._refusing(t, site, method):
                 answers[site] = decode(answer, limit)
                 self.bytes_received += len(answer)
                 self.roster.heard(site)
-            except CompositeFLError as error:
-                self._refuse(t, site, method, Failure(f"refused: {error}"))
         return answers
+
+    @contextmanager
+    def _refusing(
+        self, t: int, site: str, method: str, not_finite: list[str] | None = None
+    ) -> Iterator[None]:
+        """Whatever goes wrong in here is this site's failure, and the run goes on.
+
+        Not only the library's own errors: a site may send what no check has thought of.
+        """
+        try:
+            yield
+        except CompositeFLError as error:
+            if not_finite is not None and isinstance(error, NotFinite):
+                not_finite.append(site)
+            self._refuse(t, site, method, Failure(f"refused: {error}"))
+        except Exception as error:
+            LOG.exception("the check of an answer of %s failed", site)
+            kind = type(error).__name__
+            self._refuse(t, site, method, Failure(f"refused: {kind} in the check of its answer"))
 
     def _refuse(self, t: int, site: str, method: str, failure: Failure) -> None:
         self.roster.failed(site, t, failure.lost, refused=method == "hello" and not failure.lost)
@@ -195,7 +209,7 @@ def _require(
     error: type[CompositeFLError] = CompositeFLError,
 ) -> None:
     """Refuse a plain number of an answer that is out of its range; NaN is in none."""
-    if not np.isfinite(number):
+    if isinstance(number, float) and not math.isfinite(number):  # an int may be longer than a float
         raise NotFinite(f"{name} is NaN or infinite")
     if not least <= number <= most:
         raise error(f"its answer has {name}={number}, outside {least:g} to {most:g}")

@@ -127,6 +127,46 @@ def test_an_error_in_a_check_is_the_sites_failure(tmp_path, monkeypatch, check):
     assert told.endswith(": refused: ZeroDivisionError in the check of its answer")
 
 
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (float("nan"), "curvature is NaN or infinite"),
+        (float("inf"), "curvature is NaN or infinite"),
+        (-5.0, "its answer has curvature=-5.0, outside 0 to"),
+        (1e300, "its answer has curvature=1e+300, outside 0 to"),
+        (2**70, "curvature=1180591620717411303424; it must be a float"),
+        ("x", "curvature='x'; it must be a float"),
+        (None, "curvature=None; it must be a float"),
+    ],
+)
+def test_a_curvature_that_cannot_be(tmp_path, number, reason):
+    """The attack: the step sizes of all sites followed it, or the server died without a name."""
+    local = Local(tmp_path, AUTO, fault=forged("curvature", curvature=number))
+    server = local.coordinator
+    with server.alone():
+        assert server._begin() == ""
+    (told,) = local.failures()
+    assert told.startswith("north curvature 0: refused: ") and reason in told
+    honest = [engine_of(local, site).curvature() for site in ("east", "south", "west")]
+    assert server.steered.curvature() == max(honest)
+
+
+@pytest.mark.parametrize("number", [0.0, float("nan"), float("inf")])
+def test_a_site_that_cannot_tell_its_curvature_takes_part(tmp_path, monkeypatch, number):
+    """A flat loss, or a kink at the start: honest, and the others' curvatures count."""
+    local = Local(tmp_path, AUTO)
+    local.coordinator.calls.join(0, list(local.sites))
+    monkeypatch.setattr(engine_of(local, "north"), "curvature", lambda: number)
+    with local.coordinator.alone():
+        assert local.coordinator._begin() == "" and not local.failures()
+    honest = [engine_of(local, site).curvature() for site in ("east", "south", "west")]
+    assert local.coordinator.steered.curvature() == max(honest)
+
+
+def engine_of(local, site):
+    return local.workers[site]._session.engine
+
+
 def test_an_old_upload_under_a_new_tag_is_refused(tmp_path):
     """The attack: the upload of round 0 was taken for that of round 2."""
     kept = []

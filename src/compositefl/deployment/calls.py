@@ -141,6 +141,8 @@ class SiteCalls:
         if method == "round":
             _require("steps", value(message, "steps", int), *self.steps(t))
             _require("uploads", value(message, "uploads", int), 1, MOST_UPLOADS)
+        if method == "curvature":  # 0: the loss is flat at the start, or the site cannot tell
+            _require("curvature", value(message, "curvature", float), 0, LARGEST)
         if method == "evaluate":
             _require("loss", value(message, "loss", float), -LARGEST, LARGEST, NotFinite)
             tests = value(message, "tests", int)

@@ -1,5 +1,6 @@
 """A site: it owns its data and its private state, and answers the server's calls."""
 
+import math
 import threading
 from pathlib import Path
 
@@ -112,7 +113,9 @@ class Session(SiteSession):
         t = self.round_of(message, last=0)
         with self.ledger.locked():
             number = self.ledger.check("curvatures")
-            about = {"curvature": self.engine.curvature()}
+            found = self.engine.curvature()
+            # A kink or an overflow at the start tells nothing, as a flat loss: a pilot takes 1.
+            about = {"curvature": found if math.isfinite(found) else 0.0}
             self.ledger.record("curvatures", number)
         return self.reply(t, self.call("curvature", t, message), about, {})
 

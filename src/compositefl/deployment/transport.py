@@ -3,9 +3,11 @@
 A second engine is a second class with these two methods.
 """
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
+from errno import errorcode
 from typing import NamedTuple, Protocol
 
 from compositefl.core.errors import CompositeFLError
@@ -60,7 +62,9 @@ class InProcess:
             if not future.done():
                 answers[site] = Failure(f"no answer within {timeout:g} seconds", lost=True)
             elif error := future.exception():
-                answers[site] = Failure(failure_text(error), isinstance(error, ConnectionError))
+                lost = isinstance(error, ConnectionError)  # raised between server and site
+                text = f"{type(error).__name__}: {error}" if lost else failure_text(error)
+                answers[site] = Failure(text, lost)
             else:
                 answers[site] = future.result()
         return answers
@@ -80,8 +84,16 @@ class InProcess:
         if handler is None:
             raise ConnectionError("not connected")
         if self.fault is None:
-            return handler(method, payload)
-        return self.fault(site, method, payload, lambda: handler(method, payload))
+            return _handled(handler, method, payload)
+        return self.fault(site, method, payload, lambda: _handled(handler, method, payload))
+
+
+def _handled(handler: Handler, method: str, payload: bytes) -> bytes:
+    """The site's answer; an OSError of its code is no lost connection, and has its text removed."""
+    try:
+        return handler(method, payload)
+    except OSError as error:
+        raise CompositeFLError(failure_text(error)) from error
 
 
 class PrivateError(CompositeFLError):
@@ -95,12 +107,13 @@ class PrivateError(CompositeFLError):
 def failure_text(error: BaseException) -> str:
     """What the server may read of a site's error: the text of ours, only the kind of others.
 
-    The text of an exception that is not of this package may quote data.
+    The text of an exception that is not of this package may quote data; of an OSError (as those of
+    requests are, with addresses and tokens) the system's own words for its number do not.
     """
     if isinstance(error, PrivateError):
         return f"{error.public}; its log says more"
     if isinstance(error, CompositeFLError):
         return str(error)
-    if isinstance(error, OSError):
-        return f"{type(error).__name__}: {error.strerror or error}"
+    if isinstance(error, OSError) and isinstance(error.errno, int) and error.errno in errorcode:
+        return f"{type(error).__name__}: {os.strerror(error.errno)}"
     return f"{type(error).__name__} in the site's code; see its log"

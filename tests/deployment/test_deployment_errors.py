@@ -1,10 +1,12 @@
 """What the server may read of a site's errors: their kind, and nothing of the site."""
 
 import errno
+import types
 
 import pytest
 
-from compositefl.deployment import InProcess
+from compositefl.core.errors import CompositeFLError
+from compositefl.deployment import InProcess, Site, flare
 from compositefl.deployment.transport import failure_text
 from tests.deployment.deployment_cases import Local, text
 
@@ -52,3 +54,32 @@ def test_a_loader_that_fails_names_its_site_and_no_address(tmp_path, monkeypatch
     local.coordinator.calls.join(0, ["east"])
     (told,) = local.failures()
     assert told == "east hello 0: RequestException in the site's code; see its log"
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        ('name = "north"\naccept = []\nmueller = "x"\n[train]\nfile = "a.csv"\n', "mueller"),
+        ('name = "north"\n[train]\nfile = "a\n', "not TOML"),
+        ('name = "north"\naccept = ["x"]\n[train]\nfile = "a.csv"\n', "sha256"),
+        ('name = "north"\naccept = "Patient Mueller"\n[train]\nfile = "a.csv"\n', "Mueller"),
+        ('name = "north"\nfunction = "a:b"\n[limits]\nuploads = "many"\n', "many"),
+        ('name = "Dr. Mueller"\nfunction = "a:b"\n', "Mueller"),
+        ('function = "a:b"\n', "name"),
+    ],
+)
+def test_a_wrong_site_toml_is_told_at_the_site_alone(tmp_path, monkeypatch, content, word):
+    """The attack: the coordinator read the path of site.toml, its entries and values."""
+    (tmp_path / "local").mkdir()
+    path = tmp_path / "local" / "site.toml"
+    path.write_text(content)
+    with pytest.raises(CompositeFLError) as error:
+        Site.read(path)
+    assert str(error.value).startswith(f"{path}: ") and word in str(error.value)  # deploy check
+    workspace = types.SimpleNamespace(get_root_dir=lambda: str(tmp_path))
+    node = types.SimpleNamespace(workspace=workspace, site_name="north")
+    monkeypatch.setattr(flare, "collab", node)
+    monkeypatch.setattr(flare.os, "umask", lambda _: None)
+    monkeypatch.setattr(flare, "_end_soon", lambda: None)
+    sent = flare.Client().handle_call("hello", b"")
+    assert sent == "its site.toml is not what it must be; its log says more"

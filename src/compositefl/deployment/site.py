@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 ENTRIES = ("name", "accept", "modules", "limits", "columns", "train", "test", "function")
 PARTS = ("train", "test")
+UNREADABLE = "its site.toml is not what it must be"
 NO_MORE = SiteLimits()  # than the federation says
 
 
@@ -50,9 +51,15 @@ class Site:
 
     @classmethod
     def read(cls, path: str | Path) -> "Site":
-        """The site that a file describes."""
+        """The site that a file describes.
+
+        What is wrong with it is for the site's operator: it names entries, values and the path.
+        """
         path = Path(path)
-        table: PlainValues = {"accept": []} | read_toml(path, ENTRIES)
+        try:
+            table: PlainValues = {"accept": []} | read_toml(path, ENTRIES)
+        except CompositeFLError as error:
+            raise PrivateError(str(error), UNREADABLE) from error
         try:
             for name in ("accept", "modules"):
                 if name in table:
@@ -61,7 +68,7 @@ class Site:
                 table["limits"] = fill(SiteLimits, "limits", table["limits"])
             return cls(**table, folder=path.parent)
         except (CompositeFLError, TypeError) as error:
-            raise CompositeFLError(f"{path}: {error}") from error
+            raise PrivateError(f"{path}: {error}", UNREADABLE) from error
 
     def __post_init__(self) -> None:
         check_name("name", self.name)

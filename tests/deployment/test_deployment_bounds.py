@@ -7,7 +7,14 @@ import pytest
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.deployment import calls as calls_module
-from compositefl.deployment.messages import answer_digest, call_digest, decode, encode
+from compositefl.deployment.messages import (
+    NotFinite,
+    answer_digest,
+    call_digest,
+    decode,
+    encode,
+    unpack,
+)
 from tests.deployment.deployment_cases import AUTO, Local, gap, simulate, text
 from tests.deployment.test_deployment_faults import Once, changed
 
@@ -43,6 +50,18 @@ def resealed(values=None, change=lambda a: a):
 def huge(a):
     a.flat[0] = 1e300
     return a
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_the_least_whole_number_is_a_large_one(dtype):
+    """The attack: its absolute value is negative, and so passed every bound."""
+    like, numbers = {"n": np.zeros(2, dtype)}, np.iinfo(dtype)
+    for number in (numbers.min, numbers.max, -1001, 1001):
+        arrays = {"upload/n": np.array([7, number], dtype)}
+        with pytest.raises(NotFinite, match="upload/n contains numbers beyond 1000"):
+            unpack("upload", arrays, like, finite=True, largest=1000)
+    good = {"upload/n": np.array([-1000, 1000], dtype)}
+    assert unpack("upload", good, like, finite=True, largest=1000)["n"].tolist() == [-1000, 1000]
 
 
 BAD = {

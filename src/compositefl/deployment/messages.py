@@ -118,7 +118,9 @@ def unpack(
             raise CompositeFLError(f"{name} has type {array.dtype}, expected {leaf.dtype}")
         if finite and array.dtype.kind == "f" and not np.isfinite(array).all():
             raise NotFinite(f"{name} contains NaN or infinity")
-        if finite and array.dtype.kind in "fi" and array.size and np.abs(array).max() > largest:
+        ranged = finite and array.dtype.kind in "fi" and array.size
+        # Not by np.abs, which leaves the least of the whole numbers negative.
+        if ranged and not -largest <= array.min() <= array.max() <= largest:
             raise NotFinite(f"{name} contains numbers beyond {largest:g}")
     return jax.tree.unflatten(structure, [arrays[name] for name in expected])
 

@@ -15,7 +15,8 @@ from compositefl.deployment.messages import (
     encode,
     unpack,
 )
-from tests.deployment.deployment_cases import AUTO, Local, gap, simulate, text
+from compositefl.deployment.privacy import epsilon
+from tests.deployment.deployment_cases import AUTO, SITES, Local, gap, simulate, text
 from tests.deployment.test_deployment_faults import Once, changed
 
 ROUNDS = 6
@@ -70,7 +71,8 @@ BAD = {
     "negative steps": (resealed({"steps": -(10**9)}), "steps=-1000000000, outside 3 to 3"),
     "too many steps": (resealed({"steps": 4}), "steps=4, outside 3 to 3"),
     "no uploads": (resealed({"uploads": 0}), "uploads=0, outside 1"),
-    "endless uploads": (resealed({"uploads": 2**60}), "outside 1 to 1e+09"),
+    "endless uploads": (resealed({"uploads": 2**60}), "outside 1 to 16"),
+    "more uploads than agreed": (resealed({"uploads": 17}), "uploads=17, outside 1 to 16"),
     "a digest that does not fit": (changed({"digest": "0" * 64}), "does not belong to this"),
     "no digest": (changed({"digest": None}), "does not belong to this"),
 }
@@ -144,6 +146,21 @@ def test_an_error_in_a_check_is_the_sites_failure(tmp_path, monkeypatch, check):
     assert local.coordinator.run().rounds == 2
     (told,) = local.failures()
     assert told.endswith(": refused: ZeroDivisionError in the check of its answer")
+
+
+@pytest.mark.parametrize(("claimed", "rounds"), [(10**6, 0), (4, 0), (3, 1)])
+def test_a_site_cannot_inflate_the_epsilon_of_the_result(tmp_path, claimed, rounds):
+    """The attack: uploads = 1,000,000 made an epsilon of 4 one of 137,000."""
+    noise = "[privacy]\nclip = 1.0\nnoise = 4.0\n"
+    declared = text(rounds=3, eval_every=0, eval_gamma=None, extra=noise)
+    local = Local(tmp_path, declared, fault=forged("round", uploads=claimed))
+    result = local.coordinator.run()
+    assert result.rounds == 3
+    assert result.config["epsilon"] == epsilon(local.federation.privacy, 3)
+    assert local.coordinator.roster.took_part() == dict.fromkeys(SITES, 3) | {"north": rounds}
+    assert len(local.failures()) == 3 - rounds
+    wanted = "refused: it has counted 3 uploads in this run" if rounds else "outside 1 to 3"
+    assert all(f.startswith("north round") and wanted in f for f in local.failures())
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from compositefl.core.errors import CompositeFLError
 from compositefl.core.trees import tree_bytes
 from compositefl.core.types import PlainValues, PyTree
 from compositefl.deployment.federation import Federation
+from compositefl.deployment.ledger import budget
 from compositefl.deployment.messages import (
     SLACK,
     Message,
@@ -31,7 +32,6 @@ LOG = logging.getLogger(__name__)
 Report = Callable[[Event], None]
 T = TypeVar("T")
 LARGEST = 2**53  # of the plain numbers that a site may send
-MOST_UPLOADS = 10**9
 LONGEST_REASON = 400  # characters of what a site says went wrong
 
 
@@ -60,6 +60,7 @@ class SiteCalls:
     ):
         self.federation, self.run, self.steps = federation, run, steps
         self.transport, self.roster, self.report = transport, roster, report
+        self.most_uploads = budget(federation)["uploads"]  # what a site's own ledger allows
         self.bytes_sent = self.bytes_received = 0
         self.steered: Callable[[], PlainValues] = dict  # more to say where numbers set themselves
 
@@ -140,7 +141,12 @@ class SiteCalls:
         """Refuse plain numbers that cannot be."""
         if method == "round":
             _require("steps", value(message, "steps", int), *self.steps(t))
-            _require("uploads", value(message, "uploads", int), 1, MOST_UPLOADS)
+            uploads, counted = value(message, "uploads", int), self.roster.members[site].uploads
+            _require("uploads", uploads, 1, self.most_uploads)
+            if counted >= self.most_uploads:  # the result's epsilon must not grow beyond
+                raise CompositeFLError(
+                    f"it has counted {counted} uploads in this run, all that it agreed to"
+                )
         if method == "curvature":  # 0: the loss is flat at the start, or the site cannot tell
             _require("curvature", value(message, "curvature", float), 0, LARGEST)
         if method == "evaluate":

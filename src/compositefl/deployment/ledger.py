@@ -64,7 +64,7 @@ class Ledger:
         self.federation, self.run, self.own = federation, run, own
         agreed = federation.limits.runs * max(1, len(federation.path))
         self.runs = agreed if own.runs is None else own.runs
-        self.most = _budget(federation)
+        self.most = budget(federation)
         if own.epsilon is not None and federation.privacy is None:
             raise CompositeFLError(
                 f"this site gives at most epsilon {own.epsilon:g}, and the federation adds no noise"
@@ -154,7 +154,7 @@ def accounts(folder: Path) -> list[Account]:
     return [json.loads(read_sealed(path, REMEDY)) for path in files]
 
 
-def _budget(federation: Federation) -> dict[str, int]:
+def budget(federation: Federation) -> dict[str, int]:
     """Answers of each kind in one run.
 
     A round is answered once. Without noise a few may be asked again with another message, as after

@@ -102,10 +102,12 @@ class SiteCalls:
         like: PyTree,
         not_finite: list[str] | None = None,
         largest: float | None = None,
+        check: Callable[[str, PyTree], None] = lambda _site, _tree: None,
         **more: Any,
     ) -> dict[str, Reply]:
         """Call `method` in round t; the answers whose arrays look `like` it, in the sites' order.
 
+        check: raises for the arrays of a site that cannot be.
         largest: number that an answer may have, where it is not that of the federation.
         not_finite: gets the names of sites that sent NaN or infinity.
         """
@@ -134,6 +136,7 @@ class SiteCalls:
                 tree = unpack(prefix, message.arrays, like, finite=True, largest=largest)
                 if message.values.get("digest") != answer_digest(call, *message):
                     raise CompositeFLError("its answer does not belong to this round's message")
+                check(site, tree)
                 good[site] = Reply(message, tree)
         return good
 

@@ -17,6 +17,7 @@ from compositefl.core.errors import CompositeFLError, ConvergenceWarning
 from compositefl.core.files import private_folder, read_sealed, write_sealed
 from compositefl.core.types import PlainValues
 from compositefl.deployment.calls import LARGEST, SiteCalls
+from compositefl.deployment.glm_checks import SumChecks
 from compositefl.deployment.glm_site import LARGEST_LOSS, pack_request
 from compositefl.deployment.messages import call_digest, decode, encode
 from compositefl.deployment.run_server import RunServer
@@ -71,8 +72,16 @@ class Shapes(TypedDict):
 class NetworkSites:
     """Sites on a network, as `compositefl.glm.sites.Sites`."""
 
-    def __init__(self, calls: SiteCalls, journal: Path, shapes: Shapes, names: list[str]):
+    def __init__(
+        self,
+        calls: SiteCalls,
+        journal: Path,
+        shapes: Shapes,
+        names: list[str],
+        checks: SumChecks,
+    ):
         self.calls, self.journal, self.shapes = calls, private_folder(journal), shapes
+        self.checks = checks
         self.names = names  # in the order of the federation: sums do not depend on who is first
         self.rounds = self.bytes_up = self.bytes_down = 0
         self.away: tuple[str, ...] = ()
@@ -87,18 +96,32 @@ class NetworkSites:
         path = self.journal / f"{t:06d}"
         if path.exists():
             kept = decode(read_sealed(path, REMEDY), self.calls.federation.network.limit)
-            if kept.values.get("request") == digest:
+            if kept.values.get("request") == digest and self._knows(method, kept.arrays):
                 if method == "evaluate" and not request.get("expected"):
                     self._note(t, tuple(kept.values.get("away", ())))
-                return dict(kept.arrays)
+                return {name: array for name, array in kept.arrays.items() if "/" not in name}
         found = self._from_sites(t, method, request, arrays)
         answers = [found[name] for name in self.names if name in found]
         total = add_up([*answers, *self._stand_ins(t, method, request, found)])
         self.bytes_down += len(answers) * count_bytes(arrays)
         self.bytes_up += sum(map(count_bytes, answers))
-        write_sealed(path, encode({"request": digest, "away": list(self.away)}, total))
+        noted = total | (_by_site(found) if method == "describe" else {})
+        write_sealed(path, encode({"request": digest, "away": list(self.away)}, noted))
         self.calls.report({"event": "round", "round": t + 1, "sites": sorted(found)})
         return total
+
+    def _knows(self, method: str, kept: dict[str, Array]) -> bool:
+        """Whether the journal says what later answers of each site are checked by."""
+        if method != "describe":
+            return True
+        for name in self.names:
+            mine = {
+                n.removeprefix(f"{name}/"): a for n, a in kept.items() if n.startswith(f"{name}/")
+            }
+            if not mine:
+                return False
+            self.checks.described[name] = mine
+        return True
 
     def _stand_ins(
         self, t: int, method: str, request: Request, found: dict[str, Sums]
@@ -130,6 +153,10 @@ class NetworkSites:
         shapes = answer_shapes(method, request, **self.shapes)
         like = {name: np.zeros(shape) for name, shape in shapes.items()}
         network, roster = self.calls.federation.network, self.calls.roster
+
+        def check(site: str, sums: Sums) -> None:
+            self.checks.check(site, roster.members[site].samples, method, request, sums)
+
         found: dict[str, Sums] = {}
         for attempt in range(network.retries + 1):
             if attempt:
@@ -138,7 +165,9 @@ class NetworkSites:
             self.calls.join(t, [name for name in left if not roster.members[name].joined])
             there = roster.joined(left)
             largest = LARGEST_LOSS if method == "evaluate" else LARGEST**2
-            got = self.calls.ask(t, there, "sums", arrays, "sums", like, largest=largest)
+            got = self.calls.ask(
+                t, there, "sums", arrays, "sums", like, largest=largest, check=check
+            )
             found |= {name: reply.tree for name, reply in got.items()}
             absent = [name for name in self.names if name not in found]
             if not absent or (found and self._can_stand_in(absent, method, request)):
@@ -154,6 +183,10 @@ class NetworkSites:
         glm = self.calls.federation.glm
         asked = glm is not None and glm.missing == "last" and method == "evaluate"
         return asked and all(self.last[name].answer(request) is not None for name in absent)
+
+
+def _by_site(found: dict[str, Sums]) -> Sums:
+    return {f"{site}/{name}": sums[name] for site, sums in found.items() for name in sums}
 
 
 class GLMCoordinator(RunServer):
@@ -222,7 +255,8 @@ class GLMCoordinator(RunServer):
             scale=bool(family.has_scale),
         )
         journal = self.folder / ("journal" if len(names) == len(self.federation.sites) else "anew")
-        return NetworkSites(self.calls, journal, shapes, names)
+        checks = SumChecks(self.federation, family)
+        return NetworkSites(self.calls, journal, shapes, names, checks)
 
     def _fit(self, sites: NetworkSites, notes: list[str]) -> GeneralizedLinearModel:
         glm, data = self.federation.glm, self.federation.data

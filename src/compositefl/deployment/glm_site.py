@@ -20,7 +20,7 @@ from compositefl.deployment.site import Site
 from compositefl.deployment.transport import PrivateError
 from compositefl.glm.families import Family
 from compositefl.glm.requests import METHODS, check_request
-from compositefl.glm.site import Request
+from compositefl.glm.site import Request, Sums
 from compositefl.glm.site import Site as Table
 
 LARGEST_LOSS = 1e300  # what an infinite loss is sent as: no step to such a point is taken
@@ -37,6 +37,8 @@ class GLMSession(SiteSession):
         frame = site.table(data, glm.columns, missing=glm.impute is not None)
         self.size = len(frame.x)
         self.check_size(self.size)
+        if glm.weight is not None and (frame.more[glm.weight] < 0).any():
+            raise PrivateError(f"{glm.weight} must not be negative", "its weights are negative")
         self.table = Table(
             site.name,
             self.family,
@@ -101,7 +103,7 @@ class GLMSession(SiteSession):
             number = self.ledger.check("uploads")
             made = getattr(self.table, method)(**request)
             self.ledger.record("uploads", number)
-        arrays = pack("sums", {name: _finite(name, array) for name, array in made.items()})
+        arrays = pack("sums", _finite(made))
         return self.reply(t, self.call("sums", t, message), {}, arrays)
 
 
@@ -129,12 +131,13 @@ def unpack_request(arrays: dict[str, np.ndarray]) -> tuple[str, Request]:
     return METHODS[int(number)], request
 
 
-def _finite(name: str, array: np.ndarray) -> np.ndarray:
-    """Sums as they travel: a point whose loss overflows is one with a very large loss."""
-    array = np.asarray(array, float)
-    if np.isfinite(array).all():
-        return array
-    return np.nan_to_num(array, nan=LARGEST_LOSS if name == "loss" else 0.0, posinf=LARGEST_LOSS)
+def _finite(made: Sums) -> Sums:
+    """Sums as they travel: a point where anything overflows is one with a very large loss."""
+    if "loss" in made:
+        fine = np.isfinite(made["loss"]) & np.isfinite(made["gradient"]).all(axis=1)
+        made = made | {"loss": np.where(fine, made["loss"], LARGEST_LOSS)}
+    finite = {name: np.nan_to_num(np.asarray(a, float), nan=0.0) for name, a in made.items()}
+    return {name: np.clip(a, -LARGEST_LOSS, LARGEST_LOSS) for name, a in finite.items()}
 
 
 def _response(frame: Columns, data: DataTable, event: str | None) -> np.ndarray:

@@ -10,6 +10,7 @@ from compositefl import linear_model
 from compositefl.core.errors import CompositeFLError
 from compositefl.deployment import Federation, InProcess, Site, Worker
 from compositefl.deployment.dry_run import dry_run
+from compositefl.deployment.coordinator import FINAL
 from compositefl.deployment.glm_server import GLMCoordinator
 from compositefl.deployment.glm_site import pack_request
 from compositefl.deployment.messages import encode
@@ -84,6 +85,14 @@ def test_one_alpha_equals_the_simulation(tmp_path):
         again.predict(table[list(FEATURES)]), here.predict(table[list(FEATURES)])
     )
     assert (tmp_path / "out" / "coefficients.csv").exists()
+
+
+@pytest.mark.parametrize("numbers", ["alpha = 0.001", "cv = 3\nalphas = 5"])
+def test_a_fit_that_was_given_up_is_not_said_to_have_converged(tmp_path, numbers):
+    _, result, events = fitted(tmp_path, declare(f'family = "binomial"\n{numbers}\nmax_iter = 1'))
+    assert result.model is not None and "did not converge" in result.config["summary"]
+    assert result.stopped == events[-1]["reason"] == "not converged"
+    assert result.config["ended_badly"] and result.stopped in FINAL  # another job would not help
 
 
 def test_a_path_with_folds_equals_the_simulation(tmp_path):

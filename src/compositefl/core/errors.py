@@ -68,6 +68,10 @@ class ConvergenceWarning(RuntimeWarning):
     """A run that ended without a solution, or is likely to; the message says what was seen."""
 
 
+class NotConverged(ConvergenceWarning):
+    """A fit that was given up before it was as stationary as it should be."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> CompositeFLError:
     """The error for a name that is not in `known`, with the nearest one that is."""
     known = sorted(known)

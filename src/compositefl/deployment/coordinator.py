@@ -36,7 +36,8 @@ from compositefl.solve.steering import BEFORE
 if TYPE_CHECKING:
     from compositefl.deployment.glm_server import GLMCoordinator
 
-FINAL = ("rounds", "tolerance", "diverged", "converged")  # nothing is left to do after these
+# Nothing is left to do after these.
+FINAL = ("rounds", "tolerance", "diverged", "converged", "not converged")
 
 
 class Coordinator(RunServer):

@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from compositefl.core.errors import CompositeFLError, ConvergenceWarning
+from compositefl.core.errors import CompositeFLError, ConvergenceWarning, NotConverged
 from compositefl.core.files import private_folder, read_sealed, write_sealed
 from compositefl.core.types import PlainValues
 from compositefl.deployment.calls import LARGEST, SiteCalls
@@ -206,7 +206,8 @@ class GLMCoordinator(RunServer):
         sites = self._sites(names)
         while model is None and stopped == "converged":
             try:
-                model = self._fit(sites, notes)
+                model, all_converged = self._fit(sites, notes)
+                stopped = "converged" if all_converged else "not converged"
             except SitesLeft as left:  # the samples are others: everything begins anew
                 names = str(left).split(",")
                 left_out = [name for name in federation.sites if name not in names]
@@ -258,7 +259,8 @@ class GLMCoordinator(RunServer):
         checks = SumChecks(self.federation, family)
         return NetworkSites(self.calls, journal, shapes, names, checks)
 
-    def _fit(self, sites: NetworkSites, notes: list[str]) -> GeneralizedLinearModel:
+    def _fit(self, sites: NetworkSites, notes: list[str]) -> tuple[GeneralizedLinearModel, bool]:
+        """The model, and whether all its alphas converged."""
         glm, data = self.federation.glm, self.federation.data
         assert glm is not None and data is not None
         model = glm.estimator(self.federation.seed, self.federation.modules)
@@ -266,4 +268,4 @@ class GLMCoordinator(RunServer):
             warnings.simplefilter("always", ConvergenceWarning)
             model.fit_over(sites, list(data.features), data.labels or None)
         notes += [str(w.message) for w in told if issubclass(w.category, ConvergenceWarning)]
-        return model
+        return model, not any(issubclass(w.category, NotConverged) for w in told)

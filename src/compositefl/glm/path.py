@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from compositefl.core.errors import CompositeFLError, ConvergenceWarning
+from compositefl.core.errors import CompositeFLError, NotConverged
 from compositefl.glm.alphas import choose_alphas, largest_alpha
 from compositefl.glm.curvature import choose_columns, choose_problems
 from compositefl.glm.layout import symmetric
@@ -251,6 +251,6 @@ class Server:
                 f"{failed} of {len(self.alphas)} alphas did not converge in "
                 f"{self.spec.max_rounds} rounds (residual {max(residuals):.1e} of the gradient at "
                 f"the start, wanted {self.spec.tolerance:.0e})",
-                ConvergenceWarning,
+                NotConverged,
                 stacklevel=5,
             )

@@ -92,6 +92,25 @@ def test_sums_that_cannot_be_are_refused_and_the_fit_goes_on(
     assert name in failures[0]["reason"] and "outside" in failures[0]["reason"]
 
 
+def test_a_fold_has_no_more_than_the_table(tmp_path):
+    def forge(site, called, payload, call):
+        if site != "north" or called != "sums":
+            return call()
+        asked, made = decode(payload, len(payload)), decode(call(), 2**20)
+        arrays = {name: np.array(a) for name, a in made.arrays.items()}
+        if METHODS[int(asked.arrays["method"])] == "spread":
+            arrays["sums/sum_zz"][1] = 2 * arrays["sums/sum_zz"][0] + 1
+        values = {n: v for n, v in made.values.items() if n != "digest"}
+        about = values["federation"], values["run"], called, values["round"]
+        digest = answer_digest(call_digest(*about, asked.arrays), values, arrays)
+        return encode(values | {"digest": digest}, arrays)
+
+    glm = 'family = "binomial"\ncv = 3\nalphas = 3\nmissing = "without"'
+    result, failures = fit(tmp_path, declare(glm), forge)
+    assert result.config["left_out"] == ["north"]
+    assert all("its sum_zz is" in f["reason"] for f in failures)
+
+
 @pytest.mark.parametrize(
     ("score", "name", "number"),
     [

@@ -68,10 +68,12 @@ class SumChecks:
         if self.family.response == "number":
             least = 0 if self.family.name in POSITIVE else -self.most * weight
             _within("sum_y", y, least, self.most * weight)
-            _within("sum_yy", yy, 0, np.minimum(self.most**2 * weight, yy[0]))
+            _within("sum_yy", yy, 0, self.most**2 * weight)
+            _within("sum_yy", yy[1:], 0, yy[0])
             _bounded("sum_y", y, yy, weight)
             return
-        _within("sum_y", y, 0, np.minimum(weight, y[0]))  # indicators of the classes, or events
+        _within("sum_y", y, 0, weight)  # indicators of the classes, or events
+        _within("sum_y", y[1:], 0, y[0])
         _within("sum_yy", yy, y, y)
         if self.family.response == "class":
             _within("sum_y", y.sum(axis=1), weight[:, 0], weight[:, 0])
@@ -96,7 +98,8 @@ class SumChecks:
     def _spread(self, described: Sums, request: Request, sums: Sums) -> None:
         weight, squares = described["weight"][:, None], sums["sum_zz"]
         most = (self.most + np.abs(request["mean"])) ** 2 * weight
-        _within("sum_zz", squares, 0, np.minimum(most, squares[0]))
+        _within("sum_zz", squares, 0, most)
+        _within("sum_zz", squares[1:], 0, squares[0])
         _bounded("sum_z", sums["sum_z"], squares, weight)
 
     def _evaluate(self, described: Sums, request: Request, sums: Sums) -> None:

@@ -9,8 +9,8 @@ from sklearn.datasets import load_breast_cancer
 from compositefl import linear_model
 from compositefl.core.errors import CompositeFLError
 from compositefl.deployment import Federation, InProcess, Site, Worker
-from compositefl.deployment.dry_run import dry_run
 from compositefl.deployment.coordinator import FINAL
+from compositefl.deployment.dry_run import dry_run
 from compositefl.deployment.glm_server import GLMCoordinator
 from compositefl.deployment.glm_site import pack_request
 from compositefl.deployment.messages import encode

@@ -70,7 +70,8 @@ def others():
         ("describe", "sum_yy", -1.0),
         ("describe", "missing", 3.0),
         ("describe", "saturated", 1e31),
-        ("describe", "sum_offset", 5.0),
+        ("describe", "sum_tilt", 5.0),
+        ("describe", "counted", 3.0),
         ("spread", "sum_zz", -1e9),
         ("spread", "sum_zz", 1e30),
         ("spread", "sum_z", 1e15),
@@ -227,7 +228,7 @@ def test_the_sums_of_honest_tables_pass(family, more, plain):
     names = [f"x{i}" for i in range(5)]
     federation = Federation.parse(declare(glm, about, features=names))
     table = federation.glm
-    model = table.estimator(1)
+    model = table.estimator(1, federation.modules)
     kind = model._family(len(labels) or 2)
     made = []
     for i, (x, y, rng) in enumerate(tables(family, 5, 1.0 if plain else 1e7)):

@@ -19,6 +19,7 @@ Bound: TypeAlias = "Array | float"
 SLIP = 1e-6  # of a sum, relative: more than rounding takes
 TINY = np.sqrt(np.finfo(float).tiny)  # numbers whose squares may be zero
 LEAST_LOG = -746.0  # of a positive number
+LARGEST_LOG = 709.0  # of a finite number
 POSITIVE = ("poisson", "gamma")  # families whose response is not negative
 
 
@@ -56,12 +57,26 @@ class SumChecks:
         known = n - missing if plain else np.where(missing > 0, 0, whole)
         _within("weight_x", there, known, known if plain else whole)
         _within("sum_x", np.abs(sums["sum_x"]), 0, self.most * there)
-        shift = 0 if self.glm.offset is None else self.most * whole
-        _within("sum_offset", np.abs(sums["sum_offset"]), 0, shift)
+        _within("counted", sums["counted"], n if plain else 0, n)
         self._response(sums)
+        self._tilt(sums)
         least, most = self._saturated(n, sums)
         slip = SLIP * (whole + abs(most))
         _within("saturated", sums["saturated"], least - slip, most + slip)
+
+    def _tilt(self, sums: Sums) -> None:
+        """What offsets add to the null model; `Family.tilt` says which sum it is."""
+        weight, y, tilt = sums["weight"], sums["sum_y"][:, 0], sums["sum_tilt"]
+        positive = {"poisson": weight, "gamma": y}.get(self.family.name)  # times exp(+-offset)
+        if self.glm.offset is None:
+            alone = 0 * weight if positive is None else positive
+            _within("sum_tilt", tilt, alone, alone)
+        elif positive is None:
+            _within("sum_tilt", np.abs(tilt), 0, self.most * weight)
+        else:
+            largest = np.exp(min(self.most, LARGEST_LOG))
+            _within("sum_tilt", tilt, positive / largest, positive * largest)
+            _within("sum_tilt", tilt[1:], 0, tilt[0])
 
     def _response(self, sums: Sums) -> None:
         y, yy, weight = sums["sum_y"], sums["sum_yy"], sums["weight"][:, None]

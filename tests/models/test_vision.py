@@ -86,6 +86,26 @@ def test_batch_norm_is_its_formula():
     np.testing.assert_allclose(convolutions.BatchNorm(1e-3).apply(params, x), expected, atol=1e-5)
 
 
+def test_the_gradients_of_batch_norm_are_those_of_its_formula():
+    """The first ones, and the second in a direction, as estimates of the curvature take them."""
+
+    def formula(params, x):
+        mean, variance = jnp.mean(x, (0, 1, 2)), jnp.var(x, (0, 1, 2))
+        return (x - mean) * lax.rsqrt(variance + 1e-3) * params["scale"] + params["bias"]
+
+    def gradient(apply):
+        wanted = normals(6, 4, 4, 5, seed=3).astype(float)
+        return jax.grad(lambda at: jnp.sum(jnp.sin(apply(*at) * wanted)))
+
+    with jax.enable_x64(True):
+        params = {"scale": jnp.asarray(normals(5, seed=1), float), "bias": jnp.ones(5)}
+        at = (params, jnp.asarray(3 + 2 * normals(6, 4, 4, 5), float))
+        ours, theirs = gradient(convolutions.BatchNorm(1e-3).apply), gradient(formula)
+        pairs = (jax.tree.leaves(jax.jvp(g, (at,), (at,))) for g in (ours, theirs))
+        for a, b in zip(*pairs, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
+
+
 def test_max_pool_is_the_native_one():
     layer = convolutions.MaxPool3x3()
     for height, width in ((14, 14), (7, 8), (1, 2)):

@@ -74,6 +74,44 @@ def convolve(x: jax.Array, kernel: jax.Array, stride: int, depthwise: bool) -> j
     return patches @ kernel.reshape(-1, channels)
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _normalised(x: jax.Array, scale: jax.Array, bias: jax.Array, epsilon: float) -> jax.Array:
+    """scale * (x - mean) / sqrt(variance + epsilon) + bias, whose gradient takes two sums over x.
+
+    Differentiated step by step it takes four, and sums over the samples are slow on CPUs.
+    """
+    return _normalised_forward(x, scale, bias, epsilon)[0]
+
+
+def _normalised_forward(
+    x: jax.Array, scale: jax.Array, bias: jax.Array, epsilon: float
+) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    # E x^2 - (E x)^2 is faster than E (x - E x)^2, both sums in one pass (docs/decisions.md);
+    # epsilon is far above its rounding error for the means that convolutions give.
+    mean, square = jnp.mean(x, axis=(0, 1, 2)), jnp.mean(jnp.square(x), axis=(0, 1, 2))
+    variance = jnp.maximum(square - jnp.square(mean), 0)
+    inverse = jax.lax.rsqrt(variance + epsilon)
+    factor = scale * inverse
+    return x * factor + (bias - mean * factor), (x, scale, mean, inverse)
+
+
+def _normalised_backward(
+    epsilon: float, kept: tuple[jax.Array, ...], gradient: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    x, scale, mean, inverse = kept
+    entries = x.size // x.shape[-1]
+    in_bias = jnp.sum(gradient, axis=(0, 1, 2))
+    in_scale = (jnp.sum(gradient * x, axis=(0, 1, 2)) - mean * in_bias) * inverse
+    factor = scale * inverse
+    slope = factor * inverse * in_scale / entries
+    # factor * (gradient - E gradient - normalised x * E (gradient * normalised x))
+    in_x = factor * gradient - slope * x + (slope * mean - factor * in_bias / entries)
+    return in_x, in_scale, in_bias
+
+
+_normalised.defvjp(_normalised_forward, _normalised_backward)
+
+
 @dataclasses.dataclass(frozen=True)
 class BatchNorm:
     """scale * (x - mean) / sqrt(variance + epsilon) + bias, over samples, height and width."""
@@ -84,12 +122,7 @@ class BatchNorm:
         return {"scale": jnp.ones(shape[-1]), "bias": jnp.zeros(shape[-1])}, shape
 
     def apply(self, params: Params, x: jax.Array) -> jax.Array:
-        # E x^2 - (E x)^2 is faster than E (x - E x)^2, both sums in one pass (docs/decisions.md);
-        # epsilon is far above its rounding error for the means that convolutions give.
-        mean, square = jnp.mean(x, axis=(0, 1, 2)), jnp.mean(jnp.square(x), axis=(0, 1, 2))
-        variance = jnp.maximum(square - jnp.square(mean), 0)
-        factor = params["scale"] * jax.lax.rsqrt(variance + self.epsilon)
-        return x * factor + (params["bias"] - mean * factor)
+        return _normalised(x, params["scale"], params["bias"], self.epsilon)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from compositefl.core.types import Params
-from compositefl.models.layers import Dense, Layer, Shape
+from compositefl.models.layers import Dense, Layer, Shape, patch_product
 
 FUNCTIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": jax.nn.relu,
@@ -71,7 +71,7 @@ def convolve(x: jax.Array, kernel: jax.Array, stride: int, depthwise: bool) -> j
         weights = kernel.reshape(len(seen), channels)
         return functools.reduce(jnp.add, [a * w for a, w in zip(seen, weights, strict=True)])
     patches = seen[0] if len(seen) == 1 else jnp.concatenate(seen, axis=-1)
-    return patches @ kernel.reshape(-1, channels)
+    return patch_product(patches, kernel.reshape(-1, channels))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))

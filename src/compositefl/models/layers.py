@@ -86,7 +86,7 @@ class Dense:
 
 
 @jax.custom_vjp
-def _product(patches: jax.Array, kernel: jax.Array) -> jax.Array:
+def patch_product(patches: jax.Array, kernel: jax.Array) -> jax.Array:
     """patches @ kernel, whose gradient in the kernel transposes the narrower of its two factors.
 
     XLA copies that factor. JAX would always transpose the gradient of the result: for images of
@@ -95,13 +95,13 @@ def _product(patches: jax.Array, kernel: jax.Array) -> jax.Array:
     return patches @ kernel
 
 
-def _product_forward(
+def _patch_product_forward(
     patches: jax.Array, kernel: jax.Array
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     return patches @ kernel, (patches, kernel)
 
 
-def _product_backward(
+def _patch_product_backward(
     kept: tuple[jax.Array, jax.Array], gradient: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     patches, kernel = kept
@@ -113,7 +113,7 @@ def _product_backward(
     return gradient @ kernel.T, in_kernel
 
 
-_product.defvjp(_product_forward, _product_backward)
+patch_product.defvjp(_patch_product_forward, _patch_product_backward)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Conv3x3:
         padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
         shifts = [padded[:, i : i + height, j : j + width] for i in range(3) for j in range(3)]
         patches = jnp.concatenate(shifts, axis=-1)
-        return _product(patches, params["kernel"].reshape(9 * channels, -1)) + params["bias"]
+        return patch_product(patches, params["kernel"].reshape(9 * channels, -1)) + params["bias"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -42,10 +42,10 @@ from compositefl.engine.eager import (
     rescale,
     update,
 )
-from compositefl.engine.samples import converted_test, gather
+from compositefl.engine.samples import all_samples, converted_test, gather
 from compositefl.engine.sampling import Stream, participants, round_key, trial_key
 from compositefl.engine.stationarity import prox_point, stationarity
-from compositefl.problem import ByNumber, OnDemand, Problem
+from compositefl.problem import ByNumber, OnDemand, Problem, Stacked
 from compositefl.simulation.participation import draw_faults
 from compositefl.simulation.program import RELIABLE, ClientSampling, Conditions, RunState, Work
 from compositefl.simulation.rounds import initial_state, is_finite
@@ -69,6 +69,12 @@ def keep_freed_memory() -> None:
 def same_steps(algorithm: Algorithm, steps: list[int]) -> bool:
     """Whether all clients of a round take the same number of steps."""
     return algorithm.takes_steps and not algorithm.stops_early and len(set(steps)) == 1
+
+
+def _rows(ids: np.ndarray) -> np.ndarray | slice:
+    """The same rows, as a slice where they are neighbours, which is read without a copy."""
+    first, last = int(ids[0]), int(ids[-1])
+    return slice(first, last + 1) if last - first == len(ids) - 1 else ids
 
 
 class TypedClients(ByNumber):
@@ -186,8 +192,8 @@ class LoopSimulation(SelfContained):
         algorithm, server, clients = self.algorithms[run], self.servers[run], self.clients[run]
         key = self.keys[run]
         message = broadcast(algorithm, server)
-        planned = algorithm.draw_steps(round_key(key, Stream.SHARED, t))
-        who, times = self._drawn(round_key(key, Stream.PARTICIPANTS, t))
+        planned = algorithm.draw_steps(_round_key(key, Stream.SHARED, np.int32(t)))
+        who, times = self._drawn(_round_key(key, Stream.PARTICIPANTS, np.int32(t)))
         able, arrived = _draw_faults(self.conditions, key, np.int32(t), who, planned)
         steps = dict(zip(who, np.broadcast_to(able, who.shape).tolist(), strict=True))
         came = who if arrived is None else who[np.asarray(arrived)]
@@ -218,13 +224,13 @@ class LoopSimulation(SelfContained):
             if not there.all():
                 ids, (uploads, new) = ids[there], take((uploads, new), there)
             if len(ids):
-                jax.tree.map(lambda a, b, ids=ids: a.__setitem__(ids, b), clients, new)
+                jax.tree.map(lambda a, b, ids=ids: a.__setitem__(_rows(ids), b), clients, new)
                 mean.add_all(weight[ids], uploads)
         if mean.total is None:  # every upload was lost: then nothing happens
             return
         share = self.dtype.type(mean.weight / self.weights.sum())
         updated = update(algorithm, server, mean.value(), share)
-        if is_finite(updated):
+        if _is_finite(updated):
             self.servers[run] = jax.tree.map(self._owned, updated)
         else:  # the run keeps the server state of its last finite round
             self.diverged[run] = t
@@ -262,18 +268,28 @@ class LoopSimulation(SelfContained):
                 point = anchor(algorithm, message)
                 for i in here:
                     extras[i] = extras[i] | answers_at_anchor(algorithm, oracles[i], point)
-            samples = [self.samples[i] for i in here]
-            key, ids = oracles[here[0]].key, np.array(here, np.int32)
-            oracle = SideBySideOracle(self.loss, self.batch_size or 0, key, ids, samples)
+            ids, of_all = np.array(here, np.int32), self._together([oracles[i] for i in here])
+            oracle = SideBySideOracle(
+                self.loss, self.batch_size or 0, oracles[here[0]].key, steps[here[0]], ids, *of_all
+            )
             found = client_rounds(
                 algorithm,
                 oracle,
                 steps[here[0]],
                 message,
-                jax.tree.map(lambda a, here=here: a[here], clients),
+                jax.tree.map(lambda a, ids=ids: a[_rows(ids)], clients),
                 [extras[i] for i in here],
             )
             yield ids, *jax.device_get(found), steps[here[0]]
+
+    def _together(self, oracles: list[LoopOracle]) -> tuple[Batch, np.ndarray, np.ndarray]:
+        """A batch with the samples of some clients, where each one's begin, and how many."""
+        who = [oracle.client for oracle in oracles]
+        sizes = self.samples.sizes[who]
+        if isinstance(self.samples, Stacked):
+            return self.samples.data, self.samples.offsets[who], sizes
+        samples = jax.tree.map(lambda *a: np.concatenate(a), *(o.samples for o in oracles))
+        return samples, np.cumsum(sizes) - sizes, sizes
 
     def _block(self, problem: Problem) -> int:
         """How many clients work side by side; 0: one after the other, which is told."""
@@ -321,15 +337,18 @@ class LoopSimulation(SelfContained):
         value, gradient = mean.value()
         return value, Vector(gradient)
 
-    def _samples(self, problem: Problem) -> Sequence[Batch]:
-        samples = TypedClients(problem, self.dtype)
-        return samples if isinstance(problem.clients, OnDemand) else list(samples)
+    def _samples(self, problem: Problem) -> ByNumber:
+        if isinstance(problem.clients, OnDemand):
+            return TypedClients(problem, self.dtype)
+        # One behind the other: minibatches of many clients are then cut in one call.
+        return Stacked(all_samples(problem, self.dtype), sizes=problem.sizes)
 
     def _owned(self, a: Array) -> np.ndarray:
         return np.array(floats_to(self.dtype, a))
 
 
 _initial = jax.jit(initial_state, static_argnums=2)
+_round_key, _is_finite = jax.jit(round_key, static_argnums=1), jax.jit(is_finite)
 _round_keys, _own_keys = jax.jit(round_keys), jax.jit(Keys.of)
 _participants = jax.jit(participants, static_argnums=(1, 2, 3))
 _draw_faults = jax.jit(draw_faults)

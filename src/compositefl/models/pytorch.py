@@ -6,7 +6,9 @@ trajectory of the same network written in JAX, in the simulation and over a netw
 
 import copy
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import torch
@@ -132,7 +134,10 @@ class Copy:
 
     def shared(self, a: Array) -> torch.Tensor:
         """An array as a tensor like those of `tensor`, without a copy where that is possible."""
-        found = torch.from_dlpack(a)
+        try:
+            found = torch.from_dlpack(a)
+        except BufferError:  # NumPy before 2.1 does not lend what must not be written to
+            found = torch.tensor(np.asarray(a))
         whole = not found.is_floating_point()
         return found.to(device=self.device, dtype=torch.int64 if whole else self.dtype)
 
@@ -141,6 +146,32 @@ class Copy:
             for buffer, kept in self.buffers:  # batch normalisation has written its averages
                 buffer.copy_(kept)
         return self.module(x)
+
+
+def _weight_in_front(layer: torch.nn.Linear, x: torch.Tensor) -> torch.Tensor:
+    """The layer as (W x')' instead of x W'."""
+    if x.dim() != 2:
+        return torch.nn.functional.linear(x, layer.weight, layer.bias)
+    found = (layer.weight @ x.mT).mT
+    return found if layer.bias is None else found + layer.bias
+
+
+@contextmanager
+def weights_in_front(module: torch.nn.Module) -> Iterator[None]:
+    """Linear layers of several clients at once: the gradient of W comes as W lies, not as W'.
+
+    Its transpose would be copied number by number, which takes longer than the product.
+    """
+    layers = [
+        m for m in module.modules() if type(m) is torch.nn.Linear and not vars(m).get("forward")
+    ]
+    for layer in layers:
+        vars(layer)["forward"] = partial(_weight_in_front, layer)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del vars(layer)["forward"]
 
 
 class Mean(External):
@@ -170,22 +201,44 @@ class Mean(External):
         return value.detach().cpu().numpy(), gradient
 
     def values_and_gradients(self, params: Params, batch: Batch) -> tuple[np.ndarray, Params]:
-        """Of several clients at once: vmap of grad."""
+        """Of several clients at once: the gradient of a mapped forward pass."""
         with self.apply.lock:
             copy_ = self.apply.typed(params)
-            buffers = {name: b.clone() for name, b in copy_.module.named_buffers()}
-
-            def mean(
-                weights: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor
-            ) -> torch.Tensor:
-                outputs = torch.func.functional_call(copy_.module, (weights, buffers), (x,))
-                return self.function(outputs, y).mean()
-
-            weights = {name: copy_.shared(params[name]) for name in copy_.parameters}
+            weights = {n: copy_.shared(params[n]).requires_grad_() for n in copy_.parameters}
             x, y = (copy_.shared(a) for a in unpack(batch))
-            found, values = torch.func.vmap(torch.func.grad_and_value(mean))(weights, x, y)
-        gradient = {name: g.detach().cpu().numpy() for name, g in found.items()}
+            with torch.enable_grad(), weights_in_front(copy_.module):
+                values = self._of_all(copy_.module, weights, x, y)
+                # A client's value depends on its own parameters alone.
+                found = torch.autograd.grad(
+                    values.sum(), list(weights.values()), materialize_grads=True
+                )
+        gradient = {name: g.cpu().numpy() for name, g in zip(weights, found, strict=True)}
         return values.detach().cpu().numpy(), gradient
+
+    def _of_all(
+        self,
+        module: torch.nn.Module,
+        weights: dict[str, torch.Tensor],
+        x: torch.Tensor,
+        y: torch.Tensor,
+    ) -> torch.Tensor:
+        """The mean of each client, with its parameters and batch in front."""
+        buffers = {name: b.clone() for name, b in module.named_buffers()}
+
+        def outputs(weights: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+            return torch.func.functional_call(module, (weights, buffers), (x,))
+
+        if self.function is cross_entropy and y.dim() == 2 and not y.is_floating_point():
+            found = torch.func.vmap(outputs)(weights, x)
+            if found.dim() == 3:  # along a last axis of a few classes it takes longer
+                return cross_entropy(found.mT, y).mean(1)
+
+        def mean(
+            weights: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor
+        ) -> torch.Tensor:
+            return self.function(outputs(weights, x), y).mean()
+
+        return torch.func.vmap(mean)(weights, x, y)
 
     def side_by_side(self, params: Params, batch: Batch) -> str:
         """Tried on two clients with two samples each, against one after the other."""

@@ -124,6 +124,51 @@ def test_clients_side_by_side_where_the_module_allows_it(digits, layers, why):
     assert re.search(why, found) if why else found == ""
 
 
+class Words(nn.Module):
+    """Several positions a sample, and a parameter that is not used."""
+
+    def __init__(self):
+        super().__init__()
+        self.each, self.unused = nn.Linear(4, 3, bias=False), nn.Parameter(torch.ones(2))
+
+    def forward(self, x):
+        return self.each(x).tanh().sum(1)
+
+
+def of_positions(outputs, y):
+    """Three positions a sample, each with a label."""
+    return nn.functional.cross_entropy(outputs, y, reduction="none").mean(1)
+
+
+@pytest.mark.parametrize(
+    "module, shape, loss",
+    [
+        (lambda: network((5, 4, 3)), (5,), None),
+        (lambda: network((5, 4, 3)), (5,), lambda out, y: out.square().sum(1) * y),
+        (Words, (6, 4), None),
+        (lambda: nn.Linear(2, 4), (3, 2), of_positions),
+    ],
+    ids=["cross-entropy", "own loss", "three axes", "labels of positions"],
+)
+def test_several_clients_at_once_as_one_after_the_other(module, shape, loss):
+    model = cfl.models.from_torch(module(), loss)
+    rng = np.random.default_rng(0)
+    one = {name: np.asarray(p) for name, p in model.init(None).items()}
+    all_ = {name: rng.normal(size=(4, *p.shape)).astype(p.dtype) for name, p in one.items()}
+    same = {name: np.broadcast_to(p, (4, *p.shape)) for name, p in one.items()}
+    x = rng.normal(size=(4, 7, *shape)).astype(np.float32)
+    outputs = model.apply(one, x[0])
+    y = rng.integers(0, outputs.shape[1], (4, 7, *outputs.shape[2:])).astype(np.int32)
+    for params in (all_, same):
+        values, gradients = model.loss.values_and_gradients(params, (x, y))
+        for i in range(4):
+            mine = {name: p[i] for name, p in params.items()}
+            value, gradient = model.loss.value_and_gradient(mine, (x[i], y[i]))
+            np.testing.assert_allclose(values[i], value, rtol=1e-5)
+            for name in gradient:
+                np.testing.assert_allclose(gradients[name][i], gradient[name], atol=1e-6)
+
+
 def test_regression_with_a_loss_of_ones_own(lasso_problem):
     module = nn.Linear(8, 1, bias=False, dtype=torch.float64)
     with torch.no_grad():

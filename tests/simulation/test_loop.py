@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import compositefl as cfl
+from compositefl.engine.eager import DRAWN
 from tests.algorithms import twins
 from tests.algorithms.helpers import STEPS, WEIGHT
 from tests.problems import Outside, cross_entropy, squared_loss
@@ -115,6 +116,15 @@ def test_clients_side_by_side(lasso_problem, name, options):
     assert_same(*both(lasso_problem, outside, METHODS[name], **options))
     points = 2 if name.startswith("mime") else 1  # in a local step
     assert loss.calls == 6 * METHODS[name].local_steps * points  # all clients in one call
+
+
+def test_clients_side_by_side_that_are_read_when_wanted(lasso_problem):
+    """A part of them, whose steps are more than are drawn at once."""
+    given = lasso_problem.clients
+    clients = cfl.OnDemand(lambda i: given[i], sizes=lasso_problem.sizes)
+    outside = cfl.Problem(SideBySide(squared_loss), lasso_problem.params, clients)
+    algorithm = cfl.FedNMap(gamma=0.7, local_steps=DRAWN + 3, local_lr=0.005)
+    assert_same(*both(lasso_problem, outside, algorithm, participation=3))
 
 
 def test_clients_one_after_the_other_are_told(lasso_problem, lasso_outside):

@@ -72,7 +72,7 @@ def same_steps(algorithm: Algorithm, steps: list[int]) -> bool:
 
 
 def _rows(ids: np.ndarray) -> np.ndarray | slice:
-    """The same rows, as a slice where they are neighbours, which is read without a copy."""
+    """The same rows, which rise: as a slice, read without a copy, where they are neighbours."""
     first, last = int(ids[0]), int(ids[-1])
     return slice(first, last + 1) if last - first == len(ids) - 1 else ids
 

@@ -10,6 +10,10 @@ from compositefl.experiments.declaration import Experiment, Kind, Verdict
 from compositefl.experiments.provenance import Provenance
 from compositefl.experiments.statistics import every
 
+FIRST_EDITION = (
+    "Pages of edition 1 were made before the protocol had a start per trial and the same first "
+    "model for all methods; they say so."
+)
 REMARKS = ".remarks.md"  # written by hand, beside the page of the same name
 
 
@@ -92,6 +96,7 @@ def write_index(out: Path, experiments: Mapping[str, Experiment]) -> None:
     rows, missing = [], []
     words = {"holds": 0, "does not": 0, "cannot be told": 0}
     made, held = dict.fromkeys(Kind, 0), dict.fromkeys(Kind, 0)
+    editions: set[int] = set()
     for name, experiment in sorted(experiments.items()):
         file = out / f"{name}.csv"
         if not file.exists():
@@ -99,6 +104,7 @@ def write_index(out: Path, experiments: Mapping[str, Experiment]) -> None:
             continue
         verdicts = experiment.judge(pd.read_csv(file))
         edition = (provenance.read(out / f"{name}.json") or {"edition": 1})["edition"]
+        editions.add(edition)
         for verdict in verdicts:
             made[verdict.kind] += 1
             held[verdict.kind] += verdict.holds is True
@@ -120,9 +126,7 @@ def write_index(out: Path, experiments: Mapping[str, Experiment]) -> None:
         f"Counted apart: of {made[Kind.OURS]} statements that are not in the papers "
         f"{held[Kind.OURS]} hold, of {made[Kind.CERTAIN]} checks that can hardly fail (counts from "
         f"traces, slopes that follow from a step rule) {held[Kind.CERTAIN]}.",
-        "",
-        "Pages of edition 1 were made before the protocol had a start per trial and the same first "
-        "model for all methods; they say so.",
+        *(["", FIRST_EDITION] if 1 in editions else []),
         *(["", f"Declared and not run yet: {', '.join(missing)}."] if missing else []),
         "",
         "| experiment | edition | claim | cases | verdict |",

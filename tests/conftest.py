@@ -1,3 +1,4 @@
+import gc
 import os
 
 import jax
@@ -26,6 +27,7 @@ else:
     jax.config.update("jax_traceback_in_locations_limit", 0)  # a tenth of the time to trace
     # What is compiled twice, in several processes of the tests or in one, is compiled once.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    gc.set_threshold(50_000)  # tracing makes objects that stay: a twentieth of it looked for cycles
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist

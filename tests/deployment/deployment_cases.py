@@ -12,7 +12,7 @@ from compositefl.models import Model
 from compositefl.simulation.simulation import Simulation
 
 SITES = ("north", "east", "south", "west")
-SIZES = (12, 7, 9, 15)
+SIZES = (12, 7, 12, 7)  # of two kinds: sites of one size run the same compiled programs
 FEATURES = 8
 OWN = "tests.deployment.deployment_cases"  # the module whose functions the federations name
 FAST = "[network]\nround_timeout = 20.0\nretry_wait = 0.0\nretries = 3\n"

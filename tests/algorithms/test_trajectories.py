@@ -19,8 +19,14 @@ BATCH = 4  # as in tests/simulation/test_loop.py, which uses the programs that a
 solve = partial(helpers.solve, devices=None)  # all devices, as there
 
 
-@pytest.mark.parametrize("batch_size", [None, BATCH])
-@pytest.mark.parametrize("name", twins.COMPOSITE)
+# Gradients over all samples are the engine's business; `make test-full` has them with all methods.
+ALL_SAMPLES = twins.COMPOSITE if FULL else ["fednmap", "fedda", "prox-sgd"]
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_size"),
+    [*[(name, BATCH) for name in twins.COMPOSITE], *[(name, None) for name in ALL_SAMPLES]],
+)
 def test_composite_method(name, batch_size, lasso_problem):
     algorithm, twin = twins.COMPOSITE[name]
     rounds = 12
@@ -93,7 +99,7 @@ def test_subgradient_variant(name, lasso_problem):
         np.testing.assert_allclose(result.params, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", twins.SUBGRADIENT if FULL else ["mime-adam", "fedpd", "stem"])
+@pytest.mark.parametrize("name", twins.SUBGRADIENT if FULL else ["mime-adam", "fedpd"])
 def test_single_precision(name, lasso_problem):
     algorithm, twin = twins.SUBGRADIENT[name]
     expected = twins.models(

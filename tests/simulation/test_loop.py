@@ -1,7 +1,8 @@
 """Rounds in a Python loop against the compiled ones: the same samples, the same numbers.
 
-Problem, batch size and methods are those of tests/algorithms/test_trajectories.py, and the tests
-run in one process: most of the compiled rounds are there already.
+Problem, batch size, methods, regularisers and participation are those of
+tests/algorithms/test_trajectories.py, and the tests run in one process: most of the compiled rounds
+are there already.
 """
 
 import jax
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import compositefl as cfl
+from compositefl.core.component import replace
 from compositefl.engine.eager import DRAWN
 from tests.algorithms import twins
 from tests.algorithms.helpers import STEPS, WEIGHT
@@ -79,7 +81,12 @@ def test_a_method_that_needs_hessians(lasso_outside):
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method(lasso_problem, lasso_outside, name):
     assert not lasso_outside.compiles
-    assert_same(*both(lasso_problem, lasso_outside, METHODS[name]))
+    algorithm, phi, options = METHODS[name], None, {}
+    if name in twins.SAMPLED | twins.SMOOTH:
+        options = {"participation": 3}
+    if name in twins.SUBGRADIENT:
+        algorithm, phi = replace(algorithm, composite="subgradient"), cfl.SquaredL2(0.15)
+    assert_same(*both(lasso_problem, lasso_outside, algorithm, phi, **options))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ import pytest
 from safetensors.numpy import load_file
 
 import compositefl as cfl
-from tests.cli.cli_words import SMALL, STEPS
 
 COLUMNS = [
     "round",
@@ -200,14 +199,6 @@ def test_checkpoint_and_resume(run, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-def test_resume_in_another_process(run, tmp_path):
-    state = [*SMALL, *STEPS, "--checkpoint", tmp_path / "state.npz", "--out", tmp_path / "out"]
-    assert run(*state, "--rounds", "2").code == 0
-    done = shell("run", *map(str, state), "--resume")
-    assert done.returncode == 0, done.stderr
-    assert list(pd.read_csv(tmp_path / "out" / "history.csv")["round"]) == [0, 2, 4]
-
-
 def test_a_failure_while_writing_leaves_nothing(run, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError("No space left on device")
@@ -219,12 +210,13 @@ def test_a_failure_while_writing_leaves_nothing(run, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_interrupt_keeps_what_there_is(tmp_path):
-    words = "run --model multinomial --clients 2 --algorithm pgd --lr 0.1 --rounds 100000000 --out"
+def test_interrupt_keeps_what_there_is_and_another_process_resumes(cli, tmp_path):
+    words = "run --dataset synthetic --alpha 1 --beta 1 --model multinomial --clients 2 "
+    words += "--algorithm pgd --lr 0.000001 --eval-every 100 --checkpoint "
+    words = [*words.split(), str(tmp_path / "state.npz")]
+    first = ["--rounds", "100000000", "--out", str(tmp_path / "out")]
     ours, theirs = os.openpty()  # a terminal, where the progress bar shows when rounds begin
-    process = subprocess.Popen(
-        [*PROGRAM, *words.split(), str(tmp_path / "out")], stdout=subprocess.DEVNULL, stderr=theirs
-    )
+    process = subprocess.Popen([*PROGRAM, *words, *first], stdout=subprocess.DEVNULL, stderr=theirs)
     os.close(theirs)
     seen = b""
     try:
@@ -247,6 +239,13 @@ def test_interrupt_keeps_what_there_is(tmp_path):
     rounds = pd.read_csv(tmp_path / "out" / "history.csv")["round"]
     assert rounds.iloc[-1] == about["rounds_run"]
     assert f"after round {about['rounds_run']}:" in about["summary"]
+    end = about["rounds_run"] + 2
+    answer = cli(*words, "--rounds", end, "--resume", "--out", tmp_path / "on")
+    assert answer.code == 0, answer.err
+    history, resumed = (pd.read_csv(tmp_path / d / "history.csv") for d in ("out", "on"))
+    assert list(resumed["round"]) == [*range(0, end, 100), end]
+    kept = sum(resumed["round"] <= rounds.iloc[-1])  # not run again, as their seconds tell
+    assert list(resumed["seconds"][:kept]) == list(history["seconds"][:kept])
 
 
 def test_help_and_version(cli):

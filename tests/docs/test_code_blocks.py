@@ -20,6 +20,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 # Their blocks are modules, tests of modules, or make files for commands; these tests run them.
 ELSEWHERE = {
+    "README.md": "tests/cli/test_readme.py",
     "glm.md": "tests/examples/test_pages.py",
     "adding-an-algorithm.md": "tests/cli/test_own_modules.py",
     "adding-a-regularizer.md": "tests/regularizers/test_documented_example.py",
@@ -53,16 +54,7 @@ def squared_error(params, batch):
     return ((x @ params["kernel"] + params["bias"] - y) ** 2).mean()
 
 
-def of_readme():
-    from torch import nn
-
-    def loss(params, batch):
-        return ((batch[0] @ params - batch[1]) ** 2).mean()
-
-    return {"loss": loss, "params": np.zeros(64, np.float32), "module": nn.Linear(64, 10)}
-
-
-GRANTED = {"running.md": of_running, "README.md": of_readme, "data.md": dict}
+GRANTED = {"running.md": of_running, "data.md": dict}
 
 
 def blocks(page, *languages):

@@ -420,19 +420,17 @@ def test_minibatch_draws_are_uniform():
 def test_draws_do_not_depend_on_the_floating_point_type():
     key = jax.random.key(9)
 
+    @jax.jit
     def draws():
         clients = jnp.arange(50, dtype=jnp.int32)
-        return [
-            np.asarray(a)
-            for a in (
-                jax.vmap(lambda i: minibatch(key, i, 3, 8, 100))(clients),
-                *participants(key, 50, 9, False),
-                *participants(key, 500, 9, False),
-                *participants(key, 50, 9, True),
-                jax.vmap(lambda i: lost(key, i, 0.5))(clients),
-                jax.vmap(lambda i: straggler_steps(key, i, 0.5, 10))(clients),
-            )
-        ]
+        return (
+            jax.vmap(lambda i: minibatch(key, i, 3, 8, 100))(clients),
+            *participants(key, 50, 9, False),
+            *participants(key, 500, 9, False),
+            *participants(key, 50, 9, True),
+            jax.vmap(lambda i: lost(key, i, 0.5))(clients),
+            jax.vmap(lambda i: straggler_steps(key, i, 0.5, 10))(clients),
+        )
 
     single = draws()
     with jax.enable_x64(True):

@@ -86,7 +86,7 @@ methods = {
     "FedDR": cfl.FedDR(eta=1.0, local_steps=5, local_lr=0.3),
 }
 if SMALL:
-    methods = dict(list(methods.items())[:3])
+    methods = dict(list(methods.items())[:2])
 
 # %% [markdown]
 # `tune` gives every method the same number of points to find its numbers. Then each runs with them,

@@ -85,7 +85,7 @@ def test_mixtures(example):
 
 def test_own_method(example):
     names, _ = example("own_method")
-    assert set(names["histories"]) == {"MomentumProx", "FedNMap", "ZA1"}
+    assert set(names["histories"]) == {"MomentumProx", "FedNMap"}
     lines = names["table"].splitlines()
     assert lines[0] == r"\begin{tabular}{lrrrrr}" and lines[-1] == r"\end{tabular}"
     assert all(line.count("&") == 5 for line in (lines[2], *lines[4:-2]))

@@ -3,6 +3,7 @@
 import sys
 
 import jax
+import numpy as np
 import pytest
 
 from compositefl.cli.problems import build_problem
@@ -28,6 +29,8 @@ def colour():
 
 @pytest.fixture
 def build(tmp_path, monkeypatch):
+    # Every shape that is drawn is compiled; here the shapes are the proof.
+    monkeypatch.setattr(jax.random, "normal", lambda _key, shape: np.zeros(shape, np.float32))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "ownimages.py").write_text(IMAGES)

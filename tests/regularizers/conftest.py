@@ -4,14 +4,8 @@ import hypothesis
 import jax
 import pytest
 
-from tests.conftest import FULL
-
 hypothesis.settings.register_profile(
-    "regularizers",
-    derandomize=True,
-    deadline=None,
-    max_examples=25 if FULL else 15,
-    database=None,
+    "regularizers", derandomize=True, deadline=None, max_examples=25, database=None
 )
 
 

@@ -3,8 +3,7 @@
 The model is a stack of matrices, one for each regulariser: a method's program then holds them all,
 36 programs of rounds instead of 684. `make test` leaves out all clients for methods that can do
 with some, except FedNMap: what differs is the engine's, not theirs. `make test-full` has all, and
-one device too. Only there is the proximal Newton method, which has no loop, compared with itself;
-in `make test` tests/algorithms/test_prox_newton.py does so with one regulariser.
+one device too.
 """
 
 import faulthandler
@@ -137,7 +136,7 @@ def test_engines_and_devices_agree(problem, outside, name, share):
         return
     several = min(2, len(jax.devices()))
     looped = "hessian" not in algorithm.needs  # which a loss outside JAX does not have
-    devices = {1, several} if FULL else {several}
+    devices = {1, several} if FULL or not looped else {several}
     runs = [cfl.minimize(problem, PHI, algorithm, devices=d, **given) for d in sorted(devices)]
     if looped:
         runs.append(cfl.minimize(outside, PHI, algorithm, **given))

@@ -78,15 +78,23 @@ def test_a_method_that_needs_hessians(lasso_outside):
         cfl.minimize(lasso_outside, cfl.L1(WEIGHT), NEEDS_HESSIANS, rounds=3, progress=False)
 
 
+@pytest.fixture(scope="module")
+def lasso_beside(lasso_problem):
+    return cfl.Problem(SideBySide(squared_loss), lasso_problem.params, lasso_problem.clients)
+
+
+@pytest.mark.parametrize("where", ["lasso_outside", "lasso_beside"])
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method(lasso_problem, lasso_outside, name):
-    assert not lasso_outside.compiles
+def test_every_method(lasso_problem, where, request, name):
+    """Clients one after the other and, where the method allows it, side by side."""
+    outside = request.getfixturevalue(where)
+    assert not outside.compiles
     algorithm, phi, options = METHODS[name], None, {}
     if name in twins.SAMPLED | twins.SMOOTH:
         options = {"participation": 3}
     if name in twins.SUBGRADIENT:
         algorithm, phi = replace(algorithm, composite="subgradient"), cfl.SquaredL2(0.15)
-    assert_same(*both(lasso_problem, lasso_outside, algorithm, phi, **options))
+    assert_same(*both(lasso_problem, outside, algorithm, phi, **options))
 
 
 @pytest.mark.parametrize(

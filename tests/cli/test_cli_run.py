@@ -32,7 +32,7 @@ COLUMNS = [
     "bytes_down",
     "seconds",
 ]
-PROGRAM = [sys.executable, "-c", "from compositefl.cli import main; raise SystemExit(main())"]
+PROGRAM = [sys.executable, "-m", "compositefl"]
 FILES = ["config.json", "history.csv", "model.safetensors", "plot.png", "report.html"]
 
 

@@ -19,6 +19,7 @@ from compositefl import data, models
 from compositefl.algorithms.base import CompositeVariants
 from compositefl.core.component import replace
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.files import only_one
 from compositefl.data import partition
 from compositefl.experiments import EXPERIMENTS, runner, write_index
 from compositefl.experiments.declaration import PlannedRun
@@ -167,6 +168,17 @@ def test_parts_already_made_are_not_made_again_and_whole_trials_alone_count(mini
     table = pd.read_csv(tmp_path / f"{experiment.name}.csv")
     assert set(table[table["batch size"] == 1]["trial"]) == {0}
     assert set(table[table["batch size"] == 20]["trial"]) == {0, 1}
+
+
+def test_two_processes_do_not_make_the_same_parts(tmp_path):
+    name = "zhang-fig3"
+    folder = tmp_path / "parts" / name
+    folder.mkdir(parents=True)
+    with (
+        only_one(folder / "lock", "another"),
+        pytest.raises(CompositeFLError, match=f"{name} in .* is at work already, as process"),
+    ):
+        reproduce(EXPERIMENTS[name], tmp_path, quick=True, progress=False)
 
 
 @pytest.mark.filterwarnings("ignore::compositefl.core.errors.ConvergenceWarning")

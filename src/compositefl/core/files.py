@@ -97,7 +97,7 @@ def only_one(path: Path, what: str, patience: float = 0.0) -> Iterator[None]:
 
     patience: seconds to wait for the other to end.
     """
-    import fcntl  # not on every system, and only nodes of a network need it
+    import fcntl  # not on every system, and only who must be alone needs it
 
     end = time.monotonic() + patience
     with os.fdopen(_open(path, os.O_RDWR), "r+") as file:

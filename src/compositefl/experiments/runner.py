@@ -17,6 +17,7 @@ import pandas as pd
 
 from compositefl.core.component import replace
 from compositefl.core.errors import CompositeFLError
+from compositefl.core.files import only_one
 from compositefl.core.types import PlainValues
 from compositefl.core.vector import Vector
 from compositefl.experiments import provenance
@@ -78,7 +79,8 @@ def reproduce(
     folder.mkdir(parents=True, exist_ok=True)
     unpack(experiment, out, folder, quick)
     if not finished:
-        make(experiment, folder, quick, say, progress)
+        with only_one(folder / "lock", f"{experiment.name} in {folder}"):
+            make(experiment, folder, quick, say, progress)
     table, about = collect(experiment, folder, quick)
     table.to_csv(out / f"{experiment.name}.csv", index=False, float_format="%.6g")
     provenance.write(out / f"{experiment.name}.json", about)

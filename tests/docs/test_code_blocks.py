@@ -93,6 +93,15 @@ def test_python_blocks_run(page, short_runs, tmp_path, monkeypatch, capsys):
             exec(compiled, names)
 
 
+def test_tables_page_prints_the_difference_that_it_says(capsys):
+    names = {}
+    code = blocks(ROOT / "docs" / "five-minutes-tables.md", "python")
+    (said,) = re.findall(r"# below (\S+)", "".join(code))
+    for block in code[:3]:
+        exec(block, names)
+    assert 0 < float(capsys.readouterr().out.splitlines()[-1]) < float(said)
+
+
 def test_the_other_pages_are_run_elsewhere():
     for name, test in ELSEWHERE.items():
         assert name in (ROOT / test).read_text()

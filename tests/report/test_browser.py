@@ -96,6 +96,12 @@ def test_every_chart_is_drawn_and_nothing_complains(opened):
     assert [a for a in opened.execute_script(asked) if not a.startswith("data:")] == []
 
 
+def test_small_numbers_of_logarithmic_axes_are_powers_of_ten(opened):
+    ticks = "return [...document.querySelectorAll('.xtick text, .ytick text')].map(t => {0})"
+    said = opened.execute_script(ticks.format("t.textContent.replace(/\u200b/g, '')"))
+    assert said.count("10−2") == 3 and not {"0.01", "10m"} & set(said)
+
+
 def test_a_click_on_the_legend_hides_a_curve_in_every_panel(opened):
     drawn = """return [...document.querySelectorAll('.chart[data-kind=curves] .scatterlayer path')]
         .filter(p => p.classList.contains('js-line') && p.getTotalLength() > 0).length"""

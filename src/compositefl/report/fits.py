@@ -140,7 +140,7 @@ def fit_sections(
     if path is not None:
         first = next(iter(path.chosen.values()), None)
         values = {name: list(row) for name, row in path.values.items()}
-        out.append(sections.path(list(path.alphas), values, first, "alpha"))
+        out.append(sections.path(list(path.alphas), values, first, "alpha", path.unit))
         out.append(
             sections.cv_curve(
                 list(path.alphas),

@@ -15,6 +15,8 @@ const faint = (c) => {
 };
 
 function themed(layout, width) {
+  for (const axis of Object.values(layout))  // 10^-4, not 100µ
+    if (axis && axis.type === "log") axis.exponentformat = "power";
   const axis = {
     gridcolor: colour("--grid"), linecolor: colour("--quiet"), zerolinecolor: colour("--quiet"),
     zerolinewidth: 1, automargin: true, zeroline: false,

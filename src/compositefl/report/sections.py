@@ -155,8 +155,9 @@ def path(
     values: Mapping[str, Sequence[float]],
     chosen: float | None = None,
     xlabel: str = "weight of the regulariser",
+    unit: str = "coefficients",
 ) -> Section:
-    """The course of each coefficient over the weights; `chosen` is marked."""
+    """The course of each coefficient over the weights; `chosen` is marked. unit: of all of them."""
     moved = [name for name, row in values.items() if np.any(np.asarray(row) != 0)]
     moved = sorted(moved, key=lambda n: -float(np.nanmax(np.abs(values[n]))))
     data = [
@@ -177,7 +178,8 @@ def path(
         "yaxis": {"title": {"text": "coefficient"}},
         "shapes": _line_at(chosen),
     }
-    note = f"<p>{len(moved)} of {len(values)} are not zero somewhere on the path.</p>"
+    what = f"{text(unit[0].upper() + unit[1:])}, of which {len(moved)} of {len(values)}"
+    note = f"<p>{what} are not zero somewhere on the path.</p>"
     return Section("Path", note + chart({"data": data, "layout": layout}, label="path"))
 
 

@@ -63,6 +63,9 @@ def test_numbers_outside_their_range_are_refused():
         (lambda: FedPD(eta=1.0, skip=1.0, **LOCAL), r"skip=1.0 must be a probability in \[0, 1\)"),
         (lambda: FedDC(mu=0.0, **LOCAL), "mu=0.0 must be a finite number > 0"),
         (lambda: STEM(gradient_weight=1.5, **LOCAL), "gradient_weight=1.5 must be in"),
+        (lambda: Mime(beta1=1.5, **LOCAL), r"beta1=1.5 must be in \[0, 1\)"),
+        (lambda: Mime(beta2=1.0, **LOCAL), r"beta2=1.0 must be in \[0, 1\)"),
+        (lambda: Mime(epsilon=-1.0, **LOCAL), "epsilon=-1.0 must be a finite number >= 0"),
         (lambda: Mime(optimizer="admm", **LOCAL).check(), "unknown optimizer 'admm'.*adam"),
         (
             lambda: FedProxNonsmooth(
@@ -140,6 +143,13 @@ def test_runs_outside_the_theory_are_refused(lasso_problem):
             r"gamma=2.5 must be in \(0, 1/rho\)",
         ),
         (cfl.L1(0.1), ScaffoldM(**local), {}, "defined without a regulariser"),
+        (None, FedPD(eta=1.0, skip=True, **local), {}, "skip=True must be a number"),
+        (None, FedProx(eta=1.0, accuracy=True, **local), {}, "accuracy=True must be a number"),
+        (None, FedProx(eta=None, **local), {}, "eta=None must be a number"),
+        (None, FedDR(eta=1.0, relaxation="1", **local), {}, "relaxation='1' must be a number"),
+        (None, cfl.FedNMap(gamma=True, **local), {}, "gamma=True must be a number"),
+        (None, cfl.NormSGD(lr=0.1, gamma="auto"), {}, "gamma='auto' must be a number"),
+        (None, Scaffnew(random="no", **local), {}, "random='no' must be True or False"),
     ]:
         with pytest.raises(cfl.CompositeFLError, match=message):
             solve(lasso_problem, phi, algorithm, rounds=1, **options)

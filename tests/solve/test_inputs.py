@@ -196,6 +196,10 @@ WRONG = {
         lambda: run(constants=3),
         r"constants=3 must be cfl.theory.Constants, such as cfl.theory.estimate\(",
     ),
+    "a word for a switch": (
+        lambda: run(participation=1.0, replacement="no"),
+        r"replacement='no' must be True or False",
+    ),
     "no problem": (lambda: run(problem=(X, Y)), r"problem=.* must be a cfl.Problem"),
     "tune": (
         lambda: cfl.tune(MODEL.problem([(X, Y)]), 0.1, {"fednmap": ALGORITHM}, rounds=1),

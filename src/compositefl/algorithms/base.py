@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias, ge
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from compositefl.core.component import component, replace, static
 from compositefl.core.errors import (
@@ -277,10 +278,19 @@ def overshoot_of_zeros(
 
 
 def require_numbers(algorithm: Algorithm) -> None:
-    """Refuse arrays where a field is declared as a number."""
+    """Refuse what is no number, or an array, in a field declared as a number; and what is no bool.
+
+    Where a method computes, True is 1 and "0.1" may be 0.1, or not.
+    """
     for f in dataclasses.fields(algorithm):
-        if {float, int} & {f.type, *get_args(f.type)}:
-            require_single(**{f.name: getattr(algorithm, f.name)})
+        kinds, value = {f.type, *get_args(f.type)}, getattr(algorithm, f.name)
+        if {float, int} & kinds:
+            require_single(**{f.name: value})
+            others = tuple(kind for kind in kinds - {float, int} if isinstance(kind, type))
+            if not (is_concrete(value) or isinstance(value, (jax.core.Tracer, *others))):
+                raise wrong_value(f.name, value, "a number", shown=repr(value))
+        elif f.type is bool and not isinstance(value, (bool, np.bool_)):
+            raise wrong_value(f.name, value, "True or False", shown=repr(value))
 
 
 def require_steps(algorithm: Algorithm, *names: str) -> None:

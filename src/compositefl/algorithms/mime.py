@@ -5,7 +5,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from compositefl.algorithms.base import SmoothAlgorithm
 from compositefl.core.component import component, static
-from compositefl.core.errors import unknown_name
+from compositefl.core.errors import (
+    is_concrete,
+    require_nonnegative,
+    unknown_name,
+    wrong_value,
+)
 from compositefl.core.trees import tree_bytes
 from compositefl.core.types import Answers, ClientState, Number, Points, PyTree
 from compositefl.core.vector import Vector
@@ -58,6 +63,14 @@ class Mime(SmoothAlgorithm):
     beta1: float = 0.9
     beta2: float = 0.99
     epsilon: float = 1e-3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("beta1", "beta2"):
+            value = getattr(self, name)
+            if is_concrete(value) and not 0 <= value < 1:
+                raise wrong_value(name, value, "in [0, 1)")
+        require_nonnegative(epsilon=self.epsilon)
 
     def check(self) -> None:
         super().check()

@@ -104,6 +104,12 @@ class Options:
             value = getattr(self, name)
             if not is_concrete(value) or not 0 <= value < 1:
                 raise wrong_value(name, value, "a probability in [0, 1)", shown=repr(value))
+        for name in ("replacement", "resume"):
+            value = getattr(self, name)
+            if getattr(value, "ndim", None) == 0:  # of NumPy
+                value = value.item()
+            if not isinstance(value, bool):
+                raise wrong_value(name, value, "True or False", shown=repr(value))
         for name, allowed in CHOICES.items():
             value = getattr(self, name)
             if not isinstance(value, (str, type(None))) or value not in allowed:

@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +13,7 @@ from compositefl.solve.result import Result
 TREES = {
     "bare": np.arange(3.0),
     "nested": {"dense0": {"kernel": np.ones((2, 2)), "bias": np.zeros(2)}, "scale": np.ones(1)},
+    "a number": {"weights": np.ones((2, 3)).T, "intercept": np.array(2.0)},
     "list": [np.ones(2), (np.zeros(1), np.arange(2.0))],
 }
 
@@ -29,6 +31,7 @@ def test_round_trip(params, tmp_path):
     saved.save(tmp_path)
     loaded = cfl.Result.load(tmp_path, like=params)
     np.testing.assert_equal(loaded.params, params)
+    assert jax.tree.map(np.shape, loaded.params) == jax.tree.map(np.shape, params)
     pd.testing.assert_frame_equal(loaded.history, saved.history)
     assert loaded.config == saved.config and loaded.converged and loaded.diverged == [0]
     assert loaded.summary() == saved.summary() and loaded.rounds == 5

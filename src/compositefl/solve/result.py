@@ -194,7 +194,8 @@ def _of_one_run(config: PlainValues, folder: Path) -> PlainValues:
 
 def named_arrays(params: Params) -> dict[str, np.ndarray]:
     """The arrays of a model under the names that files give them."""
-    return {name or BARE: np.ascontiguousarray(leaf) for name, leaf in named_leaves(params)}
+    # np.ascontiguousarray would give a single number an axis.
+    return {name or BARE: np.asarray(leaf, order="C") for name, leaf in named_leaves(params)}
 
 
 def _nested(arrays: Mapping[str, np.ndarray]) -> Params:

@@ -62,11 +62,40 @@ def test_divergence_is_a_column_and_told(lasso_problem):
         ({"locallr": [1.0]}, "FedNMap has no"),
         ({"regularizer.weigth": [1.0]}, "L1 has no"),
         ({"gamma": [0.5, -1.0]}, "gamma=-1.0 must be"),
+        ({"gamma": 0.5}, r"gamma=0.5 must be a list of values, such as \[0.5\]"),
+        ({"gamma": "auto"}, r"gamma='auto' must be a list of values"),
     ],
 )
 def test_wrong_grids(lasso_problem, grid, message):
     with pytest.raises(cfl.CompositeFLError, match=message):
         cfl.sweep(lasso_problem, cfl.L1(0.1), FEDNMAP, grid, **OPTIONS)
+
+
+def test_a_choice_of_words_is_no_grid(lasso_problem):
+    method = cfl.FedMiD(local_steps=2, local_lr=0.1)
+    grid = {"prox_at": ["server", "everywhere"]}
+    with pytest.raises(cfl.CompositeFLError, match="grid: prox_at is no number"):
+        cfl.sweep(lasso_problem, cfl.L1(0.1), method, grid, **OPTIONS)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(trials=2), "trials=2 must be 1 for a path"),
+        (dict(values=[]), r"values=\[\] must be at least one weight"),
+        (dict(values=2.5), "values=2.5 must be a whole number"),
+        (dict(smallest=0.0), r"smallest=0.0 must be in \(0, 1\]"),
+        (dict(smallest=2.0), r"smallest=2.0 must be in \(0, 1\]"),
+    ],
+)
+def test_wrong_paths(lasso_problem, options, message):
+    with pytest.raises(cfl.CompositeFLError, match=message):
+        cfl.path(lasso_problem, cfl.L1(1.0), FEDNMAP, rounds=1, **options)
+
+
+def test_the_number_of_weights_may_be_of_numpy(lasso_problem):
+    table, _ = cfl.path(lasso_problem, "l1:1", FEDNMAP, np.int64(2), rounds=1, progress=False)
+    assert len(table) == 2
 
 
 def test_weight_max_of_l1_is_the_largest_gradient_entry(lasso_problem):

@@ -1,16 +1,23 @@
 """Grids of hyper-parameters in one compiled program, and warm-started regularisation paths."""
 
+import dataclasses
 import itertools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import jax
 import numpy as np
 
 from compositefl.algorithms.base import Algorithm
-from compositefl.core.component import replace
-from compositefl.core.errors import CompositeFLError, ConvergenceWarning, require_integer
+from compositefl.core.component import is_static, replace
+from compositefl.core.errors import (
+    CompositeFLError,
+    ConvergenceWarning,
+    require_integer,
+    require_share,
+    wrong_value,
+)
 from compositefl.core.types import Params
 from compositefl.core.vector import unwrap
 from compositefl.problem import Problem
@@ -88,6 +95,13 @@ def sweep(
     above their start.
     """
     require_no_checkpoint("sweep", options)
+    for name, values in grid.items():
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise CompositeFLError(
+                f"grid: {name}={values!r} must be a list of values, such as [{values!r}]",
+                parameter="grid",
+                value=dict(grid),
+            )
     if not grid or not all(len(values) for values in grid.values()):
         raise CompositeFLError(
             f"grid={dict(grid)} must name at least one field with values",
@@ -96,6 +110,7 @@ def sweep(
         )
     points = [dict(zip(grid, p, strict=True)) for p in itertools.product(*grid.values())]
     problem, base = checked_problem(problem), with_regularizer(algorithm, regularizer)
+    _require_numbers(base, grid)
     candidates = [at_point(base, point) for point in points]
     checked = Options(**options).settled([base, *candidates])
     table, found, stopped = run_all(problem, candidates, trials, checked, models)
@@ -116,6 +131,20 @@ def sweep(
             stacklevel=2,
         )
     return (table, found) if models else table
+
+
+def _require_numbers(algorithm: Algorithm, grid: Mapping[str, Sequence[float]]) -> None:
+    """Refuse a choice of words, such as of a variant: the runs are one program."""
+    for name, values in grid.items():
+        owner = algorithm.regularizer if name.startswith(PREFIX) else algorithm
+        words = {f.name for f in dataclasses.fields(owner) if is_static(f)}  # type: ignore[arg-type]
+        if name.removeprefix(PREFIX) in words and len(values) > 1:
+            raise CompositeFLError(
+                f"grid: {name} is no number, and the runs of a sweep are one program: make a "
+                "sweep for each of its values",
+                parameter="grid",
+                value=dict(grid),
+            )
 
 
 def run_all(
@@ -196,18 +225,24 @@ def path(
     all weights that did not converge.
     """
     require_no_checkpoint("path", options)
+    if options.get("trials", 1) != 1:
+        raise wrong_value("trials", options["trials"], "1 for a path, which has one run a weight")
     problem = checked_problem(problem)
     if algorithm is None:
         phi = as_regularizer(regularizer)
     else:
         phi = with_regularizer(algorithm, regularizer).regularizer
         algorithm = replace(algorithm, regularizer=Zero())
-    if isinstance(values, int):
+    if not isinstance(values, Iterable):
         require_integer(values=values)
+        require_share(smallest=smallest)
         top = weight_max(problem, phi, field, weights=options.get("weights", "uniform"))
-        values = list(np.geomspace(top, smallest * top, values))
+        values = list(np.geomspace(top, smallest * top, int(values)))
+    values = sorted(values, reverse=True)
+    if not values:
+        raise wrong_value("values", "[]", "at least one weight, or their number")
     rows, models, endings = [], [], []
-    for weight in sorted(values, reverse=True):
+    for weight in values:
         here = phi.with_fields({field: float(weight)})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)

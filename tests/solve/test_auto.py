@@ -251,6 +251,20 @@ def test_a_resumed_run_goes_on_as_if_nothing_had_happened(noisy_runs, tmp_path, 
     np.testing.assert_array_equal(on.history[columns], noisy_runs.history[columns])
 
 
+@pytest.mark.parametrize("first", [20, 26])  # 26 is no row of the unbroken run
+def test_more_rounds_go_on_as_if_the_run_had_not_ended(first, tmp_path):
+    def run(rounds, **options):
+        return cfl.minimize(lasso(), "l1:0.05", cfl.FedNMap(), rounds=rounds, **EXACT, **options)
+
+    columns, path = ["round", "psi", "local_lr", "local_steps", "gamma"], tmp_path / "state.npz"
+    ended = run(first, checkpoint=path)  # with the best of what the pilots had kept
+    again = run(first, checkpoint=path, resume=True)
+    whole, on = run(40), run(40, checkpoint=path, resume=True)
+    for a, b in ((again, ended), (on, whole)):
+        np.testing.assert_array_equal(a.params, b.params)
+        np.testing.assert_array_equal(a.history[columns], b.history[columns])
+
+
 def poisson(w, batch):
     """Poisson regression: flat where the rate is small, and steep where it is large."""
     x, y = batch

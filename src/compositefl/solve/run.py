@@ -86,6 +86,7 @@ class Run:
             self.steering = Steering(self.simulation, methods, *about)
         self.name = type(methods[0]).__name__
         self._measured: tuple[int, Measured] = (-1, {})  # the round of an evaluation
+        self.unseen = False  # a checkpoint of a last round, before the pilots have looked at it
         self.cost = round_cost(algorithms[0], problem.start(options.dtype))
         self.history: list[HistoryRow] = []
         self.seconds = 0.0
@@ -164,6 +165,10 @@ class Run:
                 if cell is not None:
                     cell.update(simulation.round, self._residuals(), note)
 
+            if self.unseen:
+                self._look(last=simulation.round >= rounds)
+                if simulation.round >= rounds or simulation.round % every == 0:
+                    self._evaluate()
             chunk, reason = 1, ""
             while not reason:
                 reason = self._enough()
@@ -171,14 +176,19 @@ class Run:
                     row = min(rounds, (simulation.round // every + 1) * every)
                     target = row if self.steering is None else min(row, self.steering.next_look)
                     chunk, stop = self._advance(target, chunk, show, interrupted)
-                    self._look(last=simulation.round == rounds)
+                    last = simulation.round == rounds
+                    if last and self.steering is not None:
+                        # Before pilots choose what is handed out: with more rounds they would not.
+                        self._save(unseen=True)
+                    self._look(last)
                     if simulation.round == row or self._all_diverged():
                         self._evaluate()
                     if (stop or self._alone(interrupted)) and not self._enough():
                         reason = "interrupted"
                     show()
                 if reason or cluster.agreed(time.monotonic() - saved_at)[0] > CHECKPOINT_EVERY:
-                    self._save()
+                    if simulation.round < rounds or self.steering is None:
+                        self._save()
                     saved_at = time.monotonic()
             if self.history[-1]["round"] != simulation.round:
                 # After the checkpoint: an unbroken run has no such row, and a resumed one is alike.
@@ -290,11 +300,11 @@ class Run:
             self.history.append(row)
         tell(self.name, self.history[-len(self.trials) :])
 
-    def _save(self) -> None:
+    def _save(self, unseen: bool = False) -> None:
         if self.path is not None:
             kept, about = self._steered()
             state = self.simulation.state(), self.simulation.work, kept
-            about |= {"loss": self.loss}
+            about |= {"loss": self.loss, "unseen": unseen}
             about |= {"seal": self.simulation.seal()}  # before: what is said must be on the disk
             now = Checkpoint(state, self.simulation.round, self.seconds, self.history, about)
             if cluster.is_first():
@@ -320,6 +330,7 @@ class Run:
         self.simulation.restore(state, work, saved.round)
         self.simulation.resume(saved.about.get("seal", {}))
         self.seconds, self.history = saved.seconds, saved.history
+        self.unseen = saved.about.get("unseen", False)  # not in those of earlier versions
 
     def _steered(self) -> tuple[PyTree, PlainValues]:
         """(arrays, plain values) of the numbers that set themselves."""

@@ -58,6 +58,19 @@ def test_a_start_where_the_loss_is_no_number_is_refused():
         cfl.minimize(problem, None, cfl.PGD(lr=0.1), rounds=5, **QUIET)
 
 
+@pytest.mark.parametrize("method", [cfl.PGD(lr=0.1), cfl.FedNMap()], ids=["pgd", "auto"])
+def test_a_start_where_the_gradient_is_not_finite_is_told(method):
+    """The root is 0 at 0, its slope infinite; steps of no size help."""
+
+    def loss(x, batch):
+        return jnp.mean(jnp.sqrt(jnp.abs(batch[0] @ x)))
+
+    problem = cfl.Problem(loss, np.zeros(2), [(np.ones((3, 2)),)] * 2)
+    with pytest.warns(cfl.ConvergenceWarning, match="The gradient is not finite at the start"):
+        result = cfl.minimize(problem, None, method, rounds=5, **QUIET)
+    assert result.ended_badly and "Smaller step" not in result.summary()
+
+
 def test_features_of_different_scale_are_told_at_every_end():
     """A small residual beside that of the start is no sign of a solution."""
     rng = np.random.default_rng(5)

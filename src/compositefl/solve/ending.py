@@ -21,6 +21,10 @@ DEEP = 1e3  # psi below minus this times max(1, |its start|), and still sinking,
 BOTTOMLESS = 1e9  # the same for any psi
 SINKING = 0.3  # share of its whole fall that psi falls in the last third, where it sinks
 CERTAIN = 3.0  # standard errors that a trend must exceed
+BAD_START = (
+    "The gradient is not finite at the start, or too large to be squared: other params, where the "
+    "loss has a slope (no root or norm of zero), or data of another scale"
+)
 REMEDIES = {
     "minibatches": "larger batches",
     "sampled clients": "more clients in a round",
@@ -223,16 +227,19 @@ def _of_one(
     def ending(kind: str, sentence: str) -> Ending:
         return Ending(kind, sentence, tolerance)
 
+    bad_start = "" if np.isfinite(course.residual[0]) else BAD_START
     if diverged:
+        why = bad_start or "Smaller step sizes usually help"
         return ending(
             "diverged",
             f"diverged to NaN or infinity in round {diverged}; the model is that after round "
-            f"{diverged - 1}. Smaller step sizes usually help",
+            f"{diverged - 1}. {why}",
         )
     if not (np.isfinite(psi) and np.isfinite(residual)):
         if stopped not in FULL_RUNS:
             return ending("stopped early", f"stopped early after round {rounds:.0f}: {stopped}")
-        return ending("not finite", f"ended with psi {psi:.4g} and {measured}: not converged")
+        sentence = f"ended with psi {psi:.4g} and {measured}: not converged"
+        return ending("not finite", f"{sentence}. {bad_start}" if bad_start else sentence)
     if rose(course.psi.tolist()):
         return ending(
             "above start",

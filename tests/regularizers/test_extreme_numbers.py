@@ -65,6 +65,17 @@ def test_norms_do_not_overflow_or_vanish(size):
         assert not np.any(R.GroupLasso(1.1 * size).prox(z[None], 1.0))
 
 
+@pytest.mark.parametrize("size", SIZES[1:])
+@pytest.mark.parametrize(
+    "phi",
+    [R.MCP(0.4, 2.0), R.SCAD(0.4), R.LogSum(0.4, 0.9), R.TransformedL1(0.4, 0.9)],
+    ids=lambda phi: type(phi).__name__,
+)
+def test_folded_concave_penalties_leave_huge_entries(phi, size):
+    z = single(size, -size, 0)
+    np.testing.assert_array_equal(phi.prox(z, 0.1), z)
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_sums_do_not_overflow(size):
     many = np.full(100, size, np.float32)

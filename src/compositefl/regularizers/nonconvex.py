@@ -171,4 +171,4 @@ class TransformedL1(_FoldedConcave):
         s = self.a + m
         half = 27 * t * self.weight * self.a * (self.a + 1) / (4 * s * s * s)
         sine = jnp.sin(jnp.arcsin(jnp.sqrt(jnp.minimum(half, 1))) / 3)
-        return 4 / 3 * s * sine * sine
+        return 4 / 3 * (s * sine * sine)  # not (4/3 s), which may overflow

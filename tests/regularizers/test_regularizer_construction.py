@@ -64,6 +64,8 @@ WRONG = [
     (lambda: R.NuclearNorm(-1), f"weight=-1 {NON_NEGATIVE}"),
     (lambda: R.LInf(-1), f"weight=-1 {NON_NEGATIVE}"),
     (lambda: R.Box(2, 1), "lower=2 must be <= upper=1"),
+    (lambda: R.Box(INF, INF), "lower=inf must be <= upper=inf, with numbers between them"),
+    (lambda: R.Box(-INF, -INF), "lower=-inf must be <= upper=-inf"),
     (lambda: R.Box(NAN, 1), "lower=nan must be <= upper=1"),
     (lambda: R.L2Ball(0), f"radius=0 {POSITIVE}"),
     (lambda: R.L1Ball(-1), f"radius=-1 {POSITIVE}"),

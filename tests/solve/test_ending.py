@@ -50,7 +50,13 @@ CASES = {
         dict(residual=SWINGING, psi=SETTLED),
         {},
         "stalled",
-        "oscillates .* between 0.01 and 0.05",
+        "oscillates .* between 0.01 and 0.05.* Smaller steps usually help",
+    ),
+    "oscillating, steps that set themselves": (
+        dict(residual=SWINGING, psi=SETTLED, local_lr=1.0),
+        {},
+        "stalled",
+        "oscillates .* More rounds usually help",
     ),
     "noise": (
         dict(residual=NOISY, psi=BOUNCING),

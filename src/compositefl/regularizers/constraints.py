@@ -78,11 +78,14 @@ class Box(_EntrywiseIndicator):
 
     def __post_init__(self) -> None:
         both = self.lower, self.upper
-        if is_traced(*both) or not largest(lambda low, high: 1 - (low <= high), *both):
+        inf = float("inf")
+        # Infinite on the same side, they leave no number between them.
+        good = lambda low, high: (low <= high) & (low < inf) & (high > -inf)  # noqa: E731
+        if is_traced(*both) or not largest(lambda low, high: 1 - good(low, high), *both):
             return
         if all(map(is_scalar, both)):
             raise CompositeFLError(
-                f"lower={self.lower} must be <= upper={self.upper}",
+                f"lower={self.lower} must be <= upper={self.upper}, with numbers between them",
                 parameter="lower",
                 value=self.lower,
                 also={"upper": self.upper},

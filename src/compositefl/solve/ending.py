@@ -306,6 +306,7 @@ def _unfinished(
     low, high = late.residual.min(), late.residual.max()
     turns = np.mean(np.diff(np.sign(np.diff(decades))) != 0)
     where = f"since round {late.rounds[0]:.0f} or earlier"
+    given = np.isnan(late.local_lr).all()  # numbers that set themselves are not the user's to change
     if noise:
         cause = " and ".join(noise)
         what = [REMEDIES[name] for name in noise if name in REMEDIES]
@@ -315,15 +316,16 @@ def _unfinished(
                 f"{high:.2g}: {measured}. Noise ({cause}) hides what is left; it is less with "
                 f"{' or '.join(what) or 'full gradients'}{scales}"
             )
-        what.insert(0, "smaller steps" if np.isnan(late.local_lr).all() else "more rounds")
+        what.insert(0, "smaller steps" if given else "more rounds")
         return "noise floor", (
             f"reached the floor of the noise ({cause}) {where}, natural residual between "
             f"{low:.2g} and {high:.2g}: {measured}. It falls with {' or '.join(what)}{scales}"
         )
     if turns > 0.4 and high > 2 * low:
+        help_ = "Smaller steps usually help" if given else "More rounds usually help"
         return "stalled", (
             f"oscillates {where}, natural residual between {low:.2g} and {high:.2g}: {measured}. "
-            f"Smaller steps usually help{scales}"
+            f"{help_}{scales}"
         )
     normal_map = _decades(late.normal_map)
     if np.isfinite(normal_map).all() and _Trend.of(late.rounds, normal_map).falls(0.005):

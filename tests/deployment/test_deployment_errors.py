@@ -7,6 +7,7 @@ import pytest
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.deployment import InProcess, Site, flare
+from compositefl.deployment.messages import decode, encode, value
 from compositefl.deployment.transport import failure_text
 from tests.deployment.deployment_cases import Local, text
 
@@ -76,10 +77,30 @@ def test_a_wrong_site_toml_is_told_at_the_site_alone(tmp_path, monkeypatch, cont
     with pytest.raises(CompositeFLError) as error:
         Site.read(path)
     assert str(error.value).startswith(f"{path}: ") and word in str(error.value)  # deploy check
-    workspace = types.SimpleNamespace(get_root_dir=lambda: str(tmp_path))
-    node = types.SimpleNamespace(workspace=workspace, site_name="north")
+    put_at_a_node(monkeypatch, tmp_path, "server")
+    sent = flare.Client().handle_call("hello", b"")
+    assert sent == "its site.toml is not what it must be; its log says more"
+
+
+def put_at_a_node(monkeypatch, folder, caller):
+    """Let this be the process of a site's job, which `caller` calls."""
+    workspace = types.SimpleNamespace(get_root_dir=lambda: str(folder))
+    node = types.SimpleNamespace(workspace=workspace, site_name="north", caller=caller)
     monkeypatch.setattr(flare, "collab", node)
     monkeypatch.setattr(flare.os, "umask", lambda _: None)
     monkeypatch.setattr(flare, "_end_soon", lambda: None)
-    sent = flare.Client().handle_call("hello", b"")
-    assert sent == "its site.toml is not what it must be; its log says more"
+
+
+@pytest.mark.parametrize("caller", ["server", "east"])
+def test_a_site_answers_the_server_alone(tmp_path, monkeypatch, caller):
+    """The attack: a site of the job asked another one for its loss and gradient, and got them."""
+    local = Local(tmp_path, text())
+    put_at_a_node(monkeypatch, tmp_path, caller)
+    client = flare.Client()
+    client._worker = local.workers["north"]
+    hello = encode({"federation": local.federation.text, "run": "run"})
+    answer = client.handle_call("hello", hello)
+    if caller == "server":
+        assert value(decode(answer, 2**20), "site", str) == "north"
+    else:
+        assert answer == "a site answers the server alone, not east"

@@ -77,6 +77,7 @@ GRACE = 0.2  # seconds before a process of an ended job is gone, 3 by default
 STREAMED = 2**20  # bytes from which on a message is streamed
 ADMIN = "admin@coordinator.org"
 SERVER_ORG = "coordinator"
+SERVER = "server"  # what the Collab API calls the coordinator in a job, whatever its machine's name
 ALLOWED = [  # all that a job may name at a node
     "nvflare.collab.runtime.controller.CollabController",
     "nvflare.collab.runtime.executor.CollabExecutor",
@@ -203,8 +204,10 @@ class Client:
 
     @collab.publish
     def handle_call(self, method: str, payload: Any) -> Any:
-        """The reply to one call of the coordinator."""
+        """The reply to one call of the coordinator: FLARE lets sites of a job call each other."""
         try:
+            if collab.caller != SERVER:
+                raise CompositeFLError(f"a site answers the server alone, not {collab.caller}")
             with self._lock:
                 if self._worker is None:
                     os.umask(PRIVATE)

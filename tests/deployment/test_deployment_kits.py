@@ -2,10 +2,13 @@
 
 import json
 import shutil
+import socket
 
 import pytest
 
 pytest.importorskip("nvflare", reason="needs pip install 'compositefl[deploy]'")
+
+import psutil
 
 from compositefl.cli import main
 from compositefl.core.errors import CompositeFLError
@@ -118,6 +121,28 @@ def test_status_of_a_node_that_does_not_run(folder, capsys):
     assert "certificates until" in told
     assert main(["deploy", "status", str(folder)]) == 2
     assert "is not a startup kit" in capsys.readouterr().err
+
+
+def test_a_server_does_not_start_without_its_port(folder, capsys):
+    """FLARE's server lived on without it, and start and status called it running."""
+    kit = folder / "f" / "test" / "prod_00" / "localhost"
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", 8999))
+        other.listen()
+        assert main(["deploy", "start", str(kit)]) == 2
+        told = capsys.readouterr().err
+        assert "localhost: its port 8999 cannot be opened: Address already in use" in told
+        assert not (kit / "node.pid").exists()
+        assert flare.listens(psutil.Process(), 8999)
+    assert not flare.listens(psutil.Process(), 8999)
+
+
+def test_status_of_a_server_whose_port_is_not_open(folder, capsys, monkeypatch):
+    kit = folder / "f" / "test" / "prod_00" / "localhost"
+    monkeypatch.setattr(flare, "running", lambda _: psutil.Process())
+    assert main(["deploy", "status", str(kit)]) == 1
+    assert "! its port 8999 is not open; see its error_log.txt" in capsys.readouterr().out
 
 
 class Session:

@@ -45,6 +45,9 @@ def _status(path: Path) -> int:
         else:
             since = time.strftime("%Y-%m-%d %H:%M", time.localtime(process.create_time()))
             lines.append(f"running as process {process.pid} since {since}")
+            port = kit.server.rpartition(":")[2]
+            if kit.kind == "server" and not adapter.listens(process, int(port)):
+                wrong.append(f"its port {port} is not open; see its error_log.txt")
     if kit.kind == "site":
         if _reachable(kit.server):
             lines.append("the server answers at its port")

@@ -34,6 +34,7 @@ from compositefl.deployment.flare_kits import (
 from compositefl.deployment.flare_nodes import (
     Say,
     launch_all,
+    listens,
     nvflare,
     running,
     start,
@@ -53,6 +54,7 @@ __all__ = [
     "Client",
     "Server",
     "launch_all",
+    "listens",
     "provision",
     "running",
     "start",

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import socket
 import subprocess
 import sys
 import time
@@ -67,6 +68,7 @@ def _launch(kit: Path, say: Say) -> "subprocess.Popen[bytes]":
         raise CompositeFLError(f"{kit} is not the startup kit of a server or a site")
     if running(kit) is not None:
         raise CompositeFLError(f"{kit.name} is already running")
+    _check_port(kit)
     _keep_files_inside(kit)
     command = ["bash", str(script), "--once"]
     say(f"$ {shlex.join(command)}")
@@ -84,6 +86,34 @@ def _launch(kit: Path, say: Say) -> "subprocess.Popen[bytes]":
     about = f"{process.pid} {psutil.Process(process.pid).create_time()}"
     write_private(kit / "node.pid", about.encode())
     return process
+
+
+def _check_port(kit: Path) -> None:
+    """Refuse to start a server whose port is taken.
+
+    FLARE's server would live on without it, try again for ever and say so in its log alone.
+    """
+    try:
+        content = json.loads((kit / "startup" / "fed_server.json").read_text())
+        host, _, port = content["servers"][0]["service"]["target"].rpartition(":")
+        address = "127.0.0.1" if host == "localhost" else "", int(port)  # as FLARE listens
+    except (OSError, ValueError, KeyError, IndexError):
+        return  # a site; or a damaged kit, which FLARE refuses
+    with socket.socket() as door:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            door.bind(address)
+        except OSError as error:
+            raise CompositeFLError(
+                f"{kit.name}: its port {port} cannot be opened: {error.strerror}"
+            ) from None
+
+
+def listens(process: psutil.Process, port: int) -> bool:
+    """Whether a node, or a process that it has started, has a port open."""
+    family = [process, *process.children(recursive=True)]
+    doors = [door for member in family for door in member.net_connections("tcp")]
+    return any(d.status == psutil.CONN_LISTEN and d.laddr.port == port for d in doors)
 
 
 def _turn(log: Path, largest: int = 2**20) -> None:

@@ -69,6 +69,12 @@ def test_a_wrong_entry(line):
         ("lasso_model", "no_model", "unknown name in"),
         ("retries = 3", "retrys = 3", "unknown [network] entry 'retrys'"),
         ("retries = 3", "retries = -1", "[network] retries=-1"),
+        ("round_timeout = 20.0", "round_timeout = [20.0]", "must be a single number"),
+        ("retry_wait = 0.0", "retry_wait = [0.0]", "[network] retry_wait has shape (1,)"),
+        ("[network]", "[limits]\nlargest_number = [1e9]\n[network]", "[limits] largest_number"),
+        ("[network]", "[privacy]\nclip = [1.0]\nnoise = 4.0\n[network]", "[privacy] clip has"),
+        ("[network]", "[privacy]\nclip = 1.0\nnoise = [4.0]\n[network]", "[privacy] noise has"),
+        ("seed = 5", "seed = 5\npath = [[0.1]]", "path has shape (1,); it must be a list of"),
         ("[algorithm]", "[algorithm", "not TOML"),
     ],
 )
@@ -76,6 +82,15 @@ def test_a_wrong_table(old, new, message):
     with pytest.raises(CompositeFLError) as error:
         declare(text().replace(old, new)).check()
     assert message in str(error.value)
+
+
+def test_whole_numbers_may_be_written_with_a_point():
+    """retries = 3.0 was accepted, and the server's job died of it."""
+    network = "[network]\nretries = 3.0\nregroup_after = 2.0\nlargest_message_mb = 9.0\n"
+    given = declare(text(rounds=6.0, seed=5.0, minimum_sites=3.0, network=network)).check()
+    numbers = given.rounds, given.seed, given.minimum_sites
+    numbers += given.network.retries, given.network.regroup_after, given.network.limit
+    assert all(type(number) is int for number in numbers)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from compositefl.core.errors import (
     require_integer,
     require_nonnegative,
     require_positive,
+    require_single,
     unknown_name,
     wrong_value,
 )
@@ -17,6 +18,7 @@ from compositefl.core.errors import (
 T = TypeVar("T")
 
 MEBIBYTE = 2**20
+ONE = "a single number"
 KIND_NAMES = ("number", "whole", "binary")  # of a feature
 
 
@@ -33,11 +35,11 @@ class Network:
     largest_message_mb: int = 1024
 
     def __post_init__(self) -> None:
-        require_positive(round_timeout=self.round_timeout, join_timeout=self.join_timeout)
-        require_positive(probe_timeout=self.probe_timeout)
+        positive(self, "round_timeout", "join_timeout", "probe_timeout")
+        require_single(ONE, retry_wait=self.retry_wait)
         require_nonnegative(retry_wait=self.retry_wait)
-        require_integer(minimum=0, retries=self.retries, regroup_after=self.regroup_after)
-        require_integer(largest_message_mb=self.largest_message_mb)
+        whole(self, "retries", "regroup_after", minimum=0)
+        whole(self, "largest_message_mb")
 
     @property
     def limit(self) -> int:
@@ -83,8 +85,8 @@ class Limits:
     largest_number: float = 1e12  # in an upload
 
     def __post_init__(self) -> None:
-        require_integer(runs=self.runs, minimum_samples=self.minimum_samples)
-        require_positive(largest_number=self.largest_number)
+        whole(self, "runs", "minimum_samples")
+        positive(self, "largest_number")
 
 
 @dataclass(frozen=True)
@@ -98,11 +100,25 @@ class Privacy:
     epsilon: float | None = None  # the most that a site gives, over all runs
 
     def __post_init__(self) -> None:
-        require_positive(clip=self.clip, noise=self.noise, delta=self.delta)
-        if self.epsilon is not None:
-            require_positive(epsilon=self.epsilon)
+        positive(self, "clip", "noise", "delta", "epsilon")
         if self.delta >= 1:
             raise wrong_value("delta", self.delta, "below 1")
+
+
+def whole(table: object, *names: str, minimum: int = 1) -> None:
+    """Refuse what is no whole number, and keep 3.0 as 3; None, the default of some, stays."""
+    for name in names:
+        if (given := getattr(table, name)) is not None:
+            require_integer(minimum, **{name: given})
+            object.__setattr__(table, name, int(given))  # the tables are frozen
+
+
+def positive(table: object, *names: str) -> None:
+    """Refuse what is no number > 0, a list of them too; None, the default of some, stays."""
+    for name in names:
+        if (given := getattr(table, name)) is not None:
+            require_single(ONE, **{name: given})
+            require_positive(**{name: given})
 
 
 def words(name: str, given: object) -> tuple[str, ...]:

@@ -16,14 +16,21 @@ from compositefl.algorithms import ALGORITHMS
 from compositefl.algorithms.base import Algorithm, automatic, wants_theory
 from compositefl.core.errors import (
     CompositeFLError,
-    require_integer,
     unknown_name,
     wrong_value,
 )
 from compositefl.core.resolve import is_reference, require_kind
 from compositefl.core.types import Params, PlainValues
 from compositefl.deployment import penalty
-from compositefl.deployment.entries import DataTable, Limits, Network, Privacy, fill, words
+from compositefl.deployment.entries import (
+    DataTable,
+    Limits,
+    Network,
+    Privacy,
+    fill,
+    whole,
+    words,
+)
 from compositefl.deployment.glm_table import GLMTable
 from compositefl.deployment.penalty import read_parts, read_path, weight_of
 from compositefl.deployment.privacy import epsilon
@@ -121,8 +128,10 @@ class Federation:
             raise wrong_value("regularizer", given, "a name with numbers", shown=repr(given))
         if not self.sites or len(set(self.sites)) < len(self.sites):
             raise wrong_value("sites", list(self.sites), "different names, at least one")
-        Options(**self.shared())  # checks them
-        require_integer(minimum=0, minimum_sites=self.minimum_sites)
+        checked = Options(**self.shared())
+        for name in ("rounds", "seed", "batch_size"):
+            object.__setattr__(self, name, getattr(checked, name))  # 3.0 is 3
+        whole(self, "minimum_sites", minimum=0)
         if self.minimum_sites > len(self.sites):
             raise CompositeFLError(
                 f"minimum_sites={self.minimum_sites} is more than the {len(self.sites)} sites",

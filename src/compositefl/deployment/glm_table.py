@@ -8,8 +8,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from compositefl.core.errors import CompositeFLError, require_integer, unknown_name, wrong_value
+from compositefl.core.errors import CompositeFLError, unknown_name, wrong_value
 from compositefl.deployment import penalty as penalties
+from compositefl.deployment.entries import positive, whole
 
 if TYPE_CHECKING:
     from compositefl.glm.families import Family
@@ -61,7 +62,7 @@ class GLMTable:
         if (self.alpha is None) == (self.cv is None):
             raise CompositeFLError("either alpha (one fit) or cv (folds of a path) must be given")
         if self.cv is not None:
-            require_integer(minimum=2, cv=self.cv)
+            whole(self, "cv", minimum=2)
             if BY_FAMILY[self.family][1] is None:
                 raise CompositeFLError(
                     f"family={self.family} has no cross-validation; give alpha",
@@ -81,6 +82,8 @@ class GLMTable:
         for name in WORDS:
             if not isinstance(value := getattr(self, name), str | None):
                 raise wrong_value(name, value, "a word", shown=repr(value))
+        whole(self, "max_iter")
+        positive(self, "tol", "cv_tol")
         if not _is_number(self.l1_ratio):
             raise wrong_value("l1_ratio", self.l1_ratio, "in [0, 1]", shown=repr(self.l1_ratio))
         for name, wanted in (

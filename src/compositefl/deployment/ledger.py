@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TypedDict
 
 from compositefl.algorithms.base import automatic
-from compositefl.core.errors import CompositeFLError, require_integer, require_positive
+from compositefl.core.errors import CompositeFLError
 from compositefl.core.files import in_turn, private_folder, read_sealed, write_sealed
+from compositefl.deployment.entries import positive, whole
 from compositefl.deployment.federation import Federation
 from compositefl.deployment.privacy import epsilon_of
 
@@ -47,12 +48,8 @@ class SiteLimits:
     minimum_samples: int = 1  # the federation's own minimum holds too
 
     def __post_init__(self) -> None:
-        require_integer(minimum_samples=self.minimum_samples)
-        for name in ("runs", "uploads"):
-            if getattr(self, name) is not None:
-                require_integer(**{name: getattr(self, name)})
-        if self.epsilon is not None:
-            require_positive(epsilon=self.epsilon)
+        whole(self, "minimum_samples", "runs", "uploads")
+        positive(self, "epsilon")
 
 
 class Ledger:

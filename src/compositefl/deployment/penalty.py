@@ -14,7 +14,13 @@ path = [0.1, 0.03, 0.01]         # values of weight, a run each: run NAME-w0, NA
 import re
 from collections.abc import Collection
 
-from compositefl.core.errors import CompositeFLError, require_nonnegative, unknown_name, wrong_value
+from compositefl.core.errors import (
+    CompositeFLError,
+    require_nonnegative,
+    require_single,
+    unknown_name,
+    wrong_value,
+)
 from compositefl.core.resolve import is_reference
 from compositefl.core.types import PlainValues
 from compositefl.deployment.entries import fill
@@ -39,6 +45,7 @@ def read_path(given: object) -> tuple[float, ...]:
     if not isinstance(given, list) or not given:
         raise wrong_value("path", given, "a list of weights", shown=repr(given))
     for weight in given:
+        require_single("a list of numbers", path=weight)
         require_nonnegative(path=weight)
     return tuple(float(weight) for weight in given)
 

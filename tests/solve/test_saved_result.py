@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
+from safetensors.numpy import save
 
 import compositefl as cfl
 from compositefl.solve.result import Result
@@ -53,9 +54,19 @@ def test_what_cannot_be_loaded(tmp_path):
         cfl.Result.load(tmp_path, like=TREES["nested"]["dense0"])
 
 
+NEST = np.ones(1)
 DAMAGED = {
-    "history.csv": [b"", b"hello", b"{}", bytes(range(256)), b"round,psi\n1,fine\n", b"a,b\n1,2\n"],
-    "model.safetensors": [b"", b"hello", bytes(range(256)), b"\x02" + bytes(7) + b"{}!"],
+    "history.csv": [
+        *(b"", b"hello", b"{}", bytes(range(256)), b"round,psi\n1,fine\n", b"a,b\n1,2\n"),
+        b"round,psi\n1,2\n",
+        b"round,trial,psi,natural_residual_sq,zeros\n0,0,1,a,1\n",
+        b"round,trial,psi,natural_residual_sq,zeros,loss\n0,0,1,1,1,a\n",
+    ],
+    "model.safetensors": [
+        *(b"", b"hello", bytes(range(256)), b"\x02" + bytes(7) + b"{}!"),
+        save({"a": NEST, "a/b": NEST}),
+        save({"a/b/c": NEST, "a/b": NEST}),
+    ],
     "config.json": [
         b"",
         b"hello",
@@ -64,6 +75,8 @@ DAMAGED = {
         bytes(range(256)),
         b"[" * 100_000,
         b'{"rounds_run": "x", "stopped": "rounds"}',
+        b'{"rounds_run": 3, "stopped": "rounds", "diverged": ["x"]}',
+        b'{"rounds_run": 3, "stopped": "rounds", "tolerance": "x"}',
         b'{"runs": {}}',
         b'{"runs": 3}',
     ],

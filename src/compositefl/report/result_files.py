@@ -14,7 +14,8 @@ from compositefl.core.types import PlainValues
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = ("round", "psi")  # of every history
+COLUMNS = ("round", "trial", "psi", "natural_residual_sq", "zeros")  # of every history
+WORDS = "algorithm"  # the one column of words, where several ran
 
 
 def read_config(path: Path) -> PlainValues:
@@ -40,7 +41,9 @@ def read_history(path: Path) -> "pd.DataFrame":
         return pd.DataFrame()
     except ValueError as error:  # no table, or no text at all
         raise _damaged(path, error) from None
-    for name in COLUMNS:
+    for name in dict.fromkeys((*COLUMNS, *history.columns)):
+        if name == WORDS:
+            continue
         if name not in history or not pd.api.types.is_numeric_dtype(history[name]):
             raise _damaged(path, f"it has no column '{name}' of numbers")
     return history

@@ -165,7 +165,7 @@ class Result:
         for said in ("converged", "ended_badly", "summary"):  # follows from the rest
             config.pop(said, None)
         return cls(
-            params=_nested(arrays) if like is None else _shaped_like(like, arrays),
+            params=_nested(arrays, folder) if like is None else _shaped_like(like, arrays),
             history=read_history(folder / "history.csv"),
             server=None,
             clients=None,
@@ -182,13 +182,22 @@ Result.history = _Table()  # after the fact: it is no default
 def _of_one_run(config: PlainValues, folder: Path) -> PlainValues:
     """The entries of config.json about the run; the command line's has its options beside it."""
     runs = config.get("runs", {"": config})
-    about = next(iter(runs.values())) if isinstance(runs, dict) and len(runs) == 1 else None
-    about = {"diverged": []} | about if isinstance(about, dict) else {}  # old ones lack it
+    only = next(iter(runs.values())) if isinstance(runs, dict) and len(runs) == 1 else None
+    about: PlainValues = (
+        {"diverged": []} | only if isinstance(only, dict) else {}
+    )  # old ones lack it
     for name, kind in {"rounds_run": int, "stopped": str, "diverged": list}.items():
         if not isinstance(about.get(name), kind):
             raise CompositeFLError(
                 f"{folder}: config.json is damaged: it has no {name}, or not as one run says it"
             )
+    tolerance = about.get("tolerance")
+    for name, given in (
+        ("diverged", about["diverged"]),
+        ("tolerance", [] if tolerance is None else [tolerance]),
+    ):
+        if not all(isinstance(number, int | float) for number in given):
+            raise CompositeFLError(f"{folder}: config.json is damaged: {name} is no number")
     return about
 
 
@@ -198,7 +207,7 @@ def named_arrays(params: Params) -> dict[str, np.ndarray]:
     return {name or BARE: np.asarray(leaf, order="C") for name, leaf in named_leaves(params)}
 
 
-def _nested(arrays: Mapping[str, np.ndarray]) -> Params:
+def _nested(arrays: Mapping[str, np.ndarray], folder: Path) -> Params:
     """The tree of nested dicts that the names speak of."""
     if set(arrays) == {BARE}:
         return arrays[BARE]
@@ -208,6 +217,12 @@ def _nested(arrays: Mapping[str, np.ndarray]) -> Params:
         place = tree
         for part in folders:
             place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                break
+        if not isinstance(place, dict) or last in place:
+            raise CompositeFLError(
+                f"{folder}: model.safetensors is damaged: '{name}' is an array and in another"
+            )
         place[last] = array
     return tree
 

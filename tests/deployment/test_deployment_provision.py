@@ -42,6 +42,7 @@ REFUSED = [
     (("--host", "north"), TEXT, "--host north is the name of a site too"),
     ((*HOST, "--port", "0"), TEXT, "--port 0 must be in 1..65535"),
     ((*HOST, "--port", "99999"), TEXT, "--port 99999 must be in 1..65535"),
+    (HOST, TEXT.replace('"east"', '"Server"'), "sites: 'Server' is what FLARE calls something"),
     (HOST, TEXT.replace('"east"', '"e.st"'), "sites: 'e.st' must be letters, digits, '-' and '_'"),
 ]
 

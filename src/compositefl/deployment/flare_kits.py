@@ -22,6 +22,7 @@ CERTIFICATES = "cert.json"  # in the folder state/: what FLARE has issued
 SITE = re.compile(r"[A-Za-z0-9_-]+")
 LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"
 HOST = re.compile(rf"({LABEL}\.)*{LABEL}")
+TAKEN = ("server", "all")  # in a job and in FLARE's commands; "server" is whom sites answer
 LONGEST = 64  # characters of a name in a certificate
 LAST_PORT = 65535
 LOG_BYTES, LOG_FILES = 10 * 2**20, 5  # of each log of a node, before the oldest is dropped
@@ -101,6 +102,8 @@ def check_participants(host: str, port: int, sites: Collection[str]) -> None:
             raise CompositeFLError(
                 f"sites: '{site}' must be letters, digits, '-' and '_' for its certificate"
             )
+        if site.lower() in TAKEN:
+            raise CompositeFLError(f"sites: '{site}' is what FLARE calls something else; rename it")
     if host in sites:
         raise CompositeFLError(f"--host {host} is the name of a site too; they must differ")
 

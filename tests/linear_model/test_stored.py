@@ -81,6 +81,17 @@ WRONG = [  # of which model, changes of it, what is told
     ("lasso", {"parameters": [1]}, "must be a mapping"),
     ("logistic", {"classes": None}, "classes do not go with LogisticRegression, or are missing"),
     ("logistic", {"classes": [1]}, "classes have shape (1,); they are at least 2"),
+    ("logistic", {"classes": [1, 1]}, "classes are [1, 1]; they must differ"),
+    (
+        "logistic",
+        {"inference": {"estimate": ["a"] * 4, "covariance": [[1] * 4] * 4, "freedom": None}},
+        "could not convert string to float: 'a'",
+    ),
+    (
+        "logistic",
+        {"inference": {"estimate": [1] * 4, "covariance": [[1] * 4] * 4, "freedom": "x"}},
+        "could not convert string to float: 'x'",
+    ),
     ("logistic", {"classes": [1, 2, 3]}, "coef_ has shape (1, 3); it must be (3, 3)"),
     ("logistic", {"coefficients": [1, 2, 3]}, "coef_ has shape (3,); it must be (1, 3)"),
     ("logistic", {"intercept": 1.0}, "intercept_ has shape (); it must be (1,)"),

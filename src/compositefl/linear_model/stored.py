@@ -94,9 +94,9 @@ def _made(content: PlainValues) -> GeneralizedLinearModel:
     model.sites_, model.about_ = content["sites"], content["about"]
     found = content["inference"]
     model.inference_ = found and Inference(
-        np.array(found["estimate"]),
+        np.array(found["estimate"], float),
         np.array(found["covariance"], float),
-        np.inf if found["freedom"] is None else found["freedom"],
+        np.inf if found["freedom"] is None else float(found["freedom"]),
     )
     return model
 
@@ -112,6 +112,8 @@ def _check(model: Any) -> None:
     if classes is not None:
         if classes.ndim != 1 or len(classes) < 2:
             raise CompositeFLError(f"classes have shape {classes.shape}; they are at least 2")
+        if len(set(classes.tolist())) < len(classes):
+            raise CompositeFLError(f"classes are {classes.tolist()}; they must differ")
         rows = (1 if len(classes) == 2 else len(classes),)
     p = len(names)
     wanted = {"coef_": (*rows, p), "intercept_": rows, "means_": (p,), "deviations_": (p,)}

@@ -1,8 +1,11 @@
 """Startup kits: certificates that are renewed, sites that are added, federations side by side."""
 
+import contextlib
 import json
 import shutil
 import socket
+import ssl
+import threading
 
 import pytest
 
@@ -143,6 +146,49 @@ def test_status_of_a_server_whose_port_is_not_open(folder, capsys, monkeypatch):
     monkeypatch.setattr(flare, "running", lambda _: psutil.Process())
     assert main(["deploy", "status", str(kit)]) == 1
     assert "! its port 8999 is not open; see its error_log.txt" in capsys.readouterr().out
+
+
+def served(kit, port):
+    """A server with the certificate of a kit that closes no connection; ends with the socket."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(kit / "startup" / "rootCA.pem")
+    context.load_cert_chain(kit / "startup" / "server.crt", kit / "startup" / "server.key")
+    door, met = socket.create_server(("127.0.0.1", port)), []
+
+    def serve():
+        with contextlib.suppress(OSError):
+            while True:
+                line, _ = door.accept()
+                with contextlib.suppress(ssl.SSLError):
+                    met.append(context.wrap_socket(line, server_side=True))
+
+    threading.Thread(target=serve, daemon=True).start()
+    return door
+
+
+def test_status_of_a_site_that_its_server_does_not_know(folder, tmp_path, capsys):
+    """The server's port was open, and so status said that all was well."""
+    kits = folder / "f" / "test" / "prod_00"
+    site, stranger = tmp_path / "north", tmp_path / "stranger"
+    for kit in (site, stranger):
+        shutil.copytree(kits / "north", kit)
+    (folder / "lynx.toml").write_text(TEXT.replace('"test"', '"lynx"'))
+    assert deploy(folder, "provision", "--host", "localhost", file="lynx.toml") == 0
+    lynx = folder / "f" / "lynx" / "prod_00" / "north" / "startup"
+    for name in ("client.crt", "client.key"):
+        shutil.copy(lynx / name, stranger / "startup" / name)
+    capsys.readouterr()
+    with served(kits / "localhost", 8999) as door:
+        main(["deploy", "status", str(site)])
+        assert "  the server answers at its port" in capsys.readouterr().out
+        main(["deploy", "status", str(stranger)])
+        assert "! the server and this kit do not know each other" in capsys.readouterr().out
+        shutil.copy(lynx / "rootCA.pem", stranger / "startup" / "rootCA.pem")
+        main(["deploy", "status", str(stranger)])
+        told = "! the server and this kit do not know each other (CERTIFICATE_VERIFY_FAILED)"
+        assert told in capsys.readouterr().out
+        door.shutdown(socket.SHUT_RDWR)
 
 
 class Session:

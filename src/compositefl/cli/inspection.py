@@ -2,7 +2,9 @@
 
 import shutil
 import socket
+import ssl
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,10 +51,8 @@ def _status(path: Path) -> int:
             if kit.kind == "server" and not adapter.listens(process, int(port)):
                 wrong.append(f"its port {port} is not open; see its error_log.txt")
     if kit.kind == "site":
-        if _reachable(kit.server):
-            lines.append("the server answers at its port")
-        else:
-            wrong.append("the server does not answer at its port")
+        refusal = _refusal(kit)
+        (wrong if refusal else lines).append(refusal or "the server answers at its port")
         _site_file(kit.path, lines, wrong)
     ends = f"certificates until {min(kit.until, kit.authority_until):%Y-%m-%d}, {kit.days()} days"
     (lines if kit.days() >= SOON else wrong).append(ends)
@@ -79,13 +79,26 @@ def _ask(kit: "Found", lines: list[str], wrong: list[str]) -> None:
         wrong.append(f"the server cannot be reached: {error}")
 
 
-def _reachable(server: str) -> bool:
-    host, _, port = server.rpartition(":")
+def _refusal(kit: "Found") -> str:
+    """Why a site has no connection to its server; "" where it can have one."""
+    host, _, port = kit.server.rpartition(":")
+    startup, met = kit.path / "startup", False
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False  # by address, as FLARE: whose authority it is counts
     try:
-        with socket.create_connection((host, int(port)), timeout=3.0):
-            return True
-    except OSError:
-        return False
+        context.load_verify_locations(startup / "rootCA.pem")
+        context.load_cert_chain(startup / "client.crt", startup / "client.key")
+        with socket.create_connection((host, int(port)), timeout=3.0) as line:
+            met = True
+            with context.wrap_socket(line) as door, suppress(TimeoutError):
+                door.settimeout(1.0)
+                door.recv(1)  # of a certificate that it does not take a server tells afterwards
+    except OSError as error:
+        if met and not isinstance(error, TimeoutError):
+            why = getattr(error, "reason", None) or error.strerror
+            return f"the server and this kit do not know each other ({why}); deploy renew, update"
+        return "the server does not answer at its port"
+    return ""
 
 
 def _site_file(path: Path, lines: list[str], wrong: list[str]) -> None:

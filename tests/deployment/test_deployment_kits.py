@@ -141,6 +141,17 @@ def test_a_server_does_not_start_without_its_port(folder, capsys):
     assert not flare.listens(psutil.Process(), 8999)
 
 
+def test_the_ledger_of_a_site_is_no_run(folder, tmp_path, capsys):
+    kit = tmp_path / "north"
+    shutil.copytree(folder / "f" / "test" / "prod_00" / "north", kit)
+    for name in (".ledger", "first"):
+        (kit / flare.STATE / name).mkdir(parents=True)
+        (kit / flare.STATE / name / "lock").touch()
+    main(["deploy", "status", str(kit)])
+    told = capsys.readouterr().out
+    assert "run first: last round" in told and "ledger" not in told
+
+
 def test_status_of_a_server_whose_port_is_not_open(folder, capsys, monkeypatch):
     kit = folder / "f" / "test" / "prod_00" / "localhost"
     monkeypatch.setattr(flare, "running", lambda _: psutil.Process())

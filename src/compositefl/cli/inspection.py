@@ -122,7 +122,7 @@ def _runs(kit: "Found", state: str, name: str) -> list[str]:
     from compositefl.deployment.progress import Progress
 
     lines = []
-    for folder in sorted((kit.path / state).glob("*")):
+    for folder in sorted((kit.path / state).glob("[!.]*")):  # not .ledger
         log = folder / name
         if log.exists():
             progress = Progress.of(())

@@ -1,6 +1,7 @@
 """`deploy check`: a site sees what it would send before anything leaves it."""
 
 import re
+import types
 
 import numpy as np
 import pytest
@@ -61,6 +62,26 @@ def test_data_that_do_not_fit_the_model(kit, capsys):
     code, told = check(kit, capsys)
     assert code == 1 and "! hello: " in told and "3" in told.splitlines()[-1]
     assert "nothing was sent" not in told
+
+
+def test_a_site_toml_of_another_name(kit, capsys):
+    """It was a traceback, or with the name of another site of the federation not told at all."""
+    file = kit / "local" / "site.toml"
+    file.write_text(file.read_text().replace('"north"', '"nord"'))
+    code, told = check(kit, capsys)
+    assert code == 1 and "! nord is not a site of the federation: north, east, south" in told
+    assert "nothing was sent" not in told
+
+
+def test_a_site_toml_of_another_site(kit, capsys, monkeypatch):
+    pytest.importorskip("nvflare", reason="needs pip install 'compositefl[deploy]'")
+    from compositefl.deployment import flare_kits
+
+    (kit / "startup").mkdir()
+    read = lambda _: types.SimpleNamespace(name="east")  # noqa: E731
+    monkeypatch.setattr(flare_kits, "Kit", types.SimpleNamespace(read=read))
+    code, told = check(kit, capsys)
+    assert code == 1 and "! site.toml is of north, the certificate of east" in told
 
 
 def test_a_federation_that_the_site_does_not_accept(kit, capsys):

@@ -174,6 +174,11 @@ def check(
     print(f"federation {declared.name}, sha256 {declared.hash}")
     print(f"{'accepted' if accepted else 'NOT accepted'} by {local / 'site.toml'}")
     found = dry_run(site, declared)
+    if (kit / "startup").exists():
+        from compositefl.deployment.flare_kits import Kit as Found
+
+        if (whose := Found.read(kit).name) != site.name:
+            found.wrong.append(f"site.toml is of {site.name}, the certificate of {whose}")
     if found.samples:
         print(f"{found.samples} training and {found.tests} test samples")
     for method, (message, size) in found.answers.items():

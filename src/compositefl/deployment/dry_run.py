@@ -33,6 +33,11 @@ class DryRun:
 def dry_run(site: Site, federation: Federation) -> DryRun:
     """Join, compute the first round and an evaluation, all inside this process."""
     found = DryRun()
+    if site.name not in federation.sites:
+        found.wrong.append(
+            f"{site.name} is not a site of the federation: {', '.join(federation.sites)}"
+        )
+        return found
     willing = dataclasses.replace(site, accept=(federation.hash,))
     federation = federation.trusting(site.modules)
     with tempfile.TemporaryDirectory(prefix="compositefl-check-") as folder:

@@ -67,6 +67,11 @@ def test_a_loader_that_fails_names_its_site_and_no_address(tmp_path, monkeypatch
         ('name = "north"\nfunction = "a:b"\n[limits]\nuploads = "many"\n', "many"),
         ('name = "Dr. Mueller"\nfunction = "a:b"\n', "Mueller"),
         ('function = "a:b"\n', "name"),
+        ('name = "north"\n[train]\nfile = 4711\n', "[train] file=4711 must be"),
+        ('name = "north"\ntrain = 4711\n', "train=4711 must be a table"),
+        ('name = "north"\nfunction = 4711\n', "function=4711 must be"),
+        ("a = " + 5000 * "[", "not TOML"),
+        ("a = " + 5000 * "9", "not TOML"),
     ],
 )
 def test_a_wrong_site_toml_is_told_at_the_site_alone(tmp_path, monkeypatch, content, word):

@@ -76,6 +76,7 @@ def test_a_wrong_entry(line):
         ("[network]", "[privacy]\nclip = 1.0\nnoise = [4.0]\n[network]", "[privacy] noise has"),
         ("seed = 5", "seed = 5\npath = [[0.1]]", "path has shape (1,); it must be a list of"),
         ("[algorithm]", "[algorithm", "not TOML"),
+        ("seed = 5", "seed = " + 5000 * "5", "not TOML"),
     ],
 )
 def test_a_wrong_table(old, new, message):

@@ -96,7 +96,7 @@ class Federation:
         """The federation that `text` declares; every error names the entry that is wrong."""
         try:
             table = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except ValueError as error:  # also a number of more digits than Python reads
             raise CompositeFLError(f"not TOML: {error}") from error
         except RecursionError:
             raise CompositeFLError("not a federation: its lists or tables are too deep") from None

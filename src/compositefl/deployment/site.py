@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from compositefl.core.errors import CompositeFLError
+from compositefl.core.errors import CompositeFLError, wrong_value
 from compositefl.core.npz import read_npz
 from compositefl.core.resolve import resolve
 from compositefl.core.types import Batch, PlainValues
@@ -74,6 +74,14 @@ class Site:
         check_name("name", self.name)
         if (self.train is None) == (self.function is None):
             raise CompositeFLError("either [train] or function must say where the data are")
+        for part in PARTS:
+            table = getattr(self, part)
+            if table is not None and not isinstance(table, dict):
+                raise wrong_value(part, table, "a table", shown=repr(table))
+            if table is not None and not isinstance(file := table.get("file", ""), str):
+                raise wrong_value(f"[{part}] file", file, "the name of a file", shown=repr(file))
+        if not isinstance(self.function, str | None):
+            raise wrong_value("function", self.function, "module:name", shown=repr(self.function))
         Trust(self.accept, self.modules)
         if not isinstance(self.columns, dict) or not all(
             isinstance(name, str) for name in self.columns.values()

@@ -75,7 +75,7 @@ def read_toml(path: Path, entries: Collection[str]) -> PlainValues:
     """The content of a node's own file; other than the known entries are refused."""
     try:
         table = tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no text, too deep or too long
         raise CompositeFLError(f"{path}: not TOML: {error}") from error
     for name in table:
         if name not in entries:

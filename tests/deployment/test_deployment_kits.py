@@ -159,8 +159,8 @@ def test_status_of_a_server_whose_port_is_not_open(folder, capsys, monkeypatch):
     assert "! its port 8999 is not open; see its error_log.txt" in capsys.readouterr().out
 
 
-def served(kit, port):
-    """A server with the certificate of a kit that closes no connection; ends with the socket."""
+def served(kit, port, hangs_up=False):
+    """A server with the certificate of a kit; ends with the socket."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(kit / "startup" / "rootCA.pem")
@@ -173,6 +173,8 @@ def served(kit, port):
                 line, _ = door.accept()
                 with contextlib.suppress(ssl.SSLError):
                     met.append(context.wrap_socket(line, server_side=True))
+                    if hangs_up:
+                        met[-1].close()
 
     threading.Thread(target=serve, daemon=True).start()
     return door
@@ -199,6 +201,10 @@ def test_status_of_a_site_that_its_server_does_not_know(folder, tmp_path, capsys
         main(["deploy", "status", str(stranger)])
         told = "! the server and this kit do not know each other (CERTIFICATE_VERIFY_FAILED)"
         assert told in capsys.readouterr().out
+        door.shutdown(socket.SHUT_RDWR)
+    with served(kits / "localhost", 8999, hangs_up=True) as door:  # as FLARE's
+        main(["deploy", "status", str(site)])
+        assert "do not know each other (it hung up)" in capsys.readouterr().out
         door.shutdown(socket.SHUT_RDWR)
 
 

@@ -92,7 +92,9 @@ def _refusal(kit: "Found") -> str:
             met = True
             with context.wrap_socket(line) as door, suppress(TimeoutError):
                 door.settimeout(1.0)
-                door.recv(1)  # of a certificate that it does not take a server tells afterwards
+                # Of a certificate that it does not take a server tells afterwards, or it hangs up.
+                if not door.recv(1):
+                    raise ConnectionResetError(0, "it hung up")
     except OSError as error:
         if met and not isinstance(error, TimeoutError):
             why = getattr(error, "reason", None) or error.strerror

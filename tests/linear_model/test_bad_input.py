@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.model_selection import KFold, RepeatedKFold, ShuffleSplit, TimeSeriesSplit
 
 from compositefl.core.errors import CompositeFLError, ConvergenceWarning
 from compositefl.linear_model import (
@@ -140,6 +141,35 @@ BAD = {
     "classes of an unknown kind": (LogisticRegression(), X, NUMBERS, {}, "nknown label type"),
     "one fold": (ElasticNetCV(cv=1), X, NUMBERS, {}, "cv=1"),
     "more folds than samples": (ElasticNetCV(cv=41), X, NUMBERS, {}, "41 folds"),
+    "repeated folds": (
+        ElasticNetCV(cv=RepeatedKFold(n_splits=3, n_repeats=2)),
+        X,
+        NUMBERS,
+        {},
+        "into several folds",
+    ),
+    "random splits": (ElasticNetCV(cv=ShuffleSplit(50)), X, NUMBERS, {}, "into several folds"),
+    "a splitter that leaves samples out": (
+        ElasticNetCV(cv=TimeSeriesSplit(3)),
+        X,
+        NUMBERS,
+        {},
+        "out of every fold",
+    ),
+    "a gap before a fold": (
+        ElasticNetCV(cv=[(train[1:], out) for train, out in KFold(4).split(X)]),
+        X,
+        NUMBERS,
+        {},
+        "train on all samples",
+    ),
+    "a missing fold": (
+        ElasticNetCV(cv=changed(np.arange(40) % 4, 3, np.nan)),
+        X,
+        NUMBERS,
+        {},
+        "cv has NaN",
+    ),
     "an unknown score": (ElasticNetCV(scoring="auc"), X, NUMBERS, {}, "scoring='auc'"),
     "a rare class": (
         LogisticRegressionCV(cv=3),

@@ -1,6 +1,6 @@
 """Estimators that choose alpha by cross-validation, all folds side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
@@ -124,25 +124,48 @@ class CrossValidated(GeneralizedLinearModel):
         elif isinstance(self.cv, list) and all(isinstance(pair, tuple) for pair in self.cv):
             pairs = self.cv
         if pairs is not None:
-            fold = np.zeros(len(y), int)
-            for number, (_, out) in enumerate(pairs, 1):
-                fold[out] = number
-            if not fold.all():
-                raise CompositeFLError(
-                    f"cv={self.cv!r} leaves samples out of every fold",
-                    parameter="cv",
-                    value=self.cv,
-                )
-            return fold
+            return self._folds_of(pairs, len(y))
         given = np.asarray(self.cv)
         if given.shape != (len(y),):
             raise wrong_value(
                 "cv", self.cv, f"folds of the {len(y)} samples, a number or a splitter"
             )
+        if (given != given).any():
+            raise CompositeFLError("cv has NaN: every sample needs a fold", parameter="cv")
         names, fold = np.unique(given, return_inverse=True)
         if len(names) < 2:
             raise wrong_value("cv", self.cv, "at least 2 folds")
         return fold + 1
+
+    def _folds_of(self, pairs: Iterable[tuple[ArrayLike, ArrayLike]], n: int) -> Array:
+        """The fold of every sample, from pairs whose training samples are all those of the others.
+
+        Other pairs (repeated or random splits, a gap between training and test) are no folds; a
+        sample has only one, so the scores would be those of other splits than were given.
+        """
+        fold, times = np.zeros(n, int), np.zeros(n, int)
+        kept = True
+        for number, (train, out) in enumerate(pairs, 1):
+            fold[out] = number
+            times[out] += 1
+            inside = np.zeros(n, bool)
+            inside[train] = True
+            kept = kept and np.array_equal(inside, fold != number)
+        wrong = None
+        if not times.all():
+            wrong = "leaves samples out of every fold"
+        elif (times > 1).any():
+            wrong = "puts samples into several folds"
+        elif not kept:
+            wrong = "does not train on all samples of the other folds"
+        if wrong is not None:
+            shown = "the list of pairs" if isinstance(self.cv, list) else repr(self.cv)
+            raise CompositeFLError(
+                f"cv={shown} {wrong}; every sample must be in one fold",
+                parameter="cv",
+                value=self.cv,
+            )
+        return fold
 
     def _fit_sites(self, spec: Spec, sites: Sites, names: list[str]) -> None:
         spec = replace(spec, folds=getattr(self, "_count", spec.folds))

@@ -148,6 +148,26 @@ def test_a_penalty_factor_of_zero_leaves_a_feature_unpenalised():
     assert np.flatnonzero(model.coef_[0]).tolist() == [2]
 
 
+@pytest.mark.parametrize("standardize", [True, False])
+@pytest.mark.parametrize("alpha", [0.0, 0.05])
+@pytest.mark.parametrize("kind", ["gaussian", "binomial", "poisson"])
+def test_an_unpenalised_column_of_ones_is_an_intercept(kind, alpha, standardize):
+    """As statsmodels has it; the units of the other columns are the same."""
+    model, X, y = table(kind)
+    Z = tables.standardised(X) * np.linspace(0.5, 3.0, X.shape[1]) + 0.5
+    model.set_params(alpha=alpha, standardize=standardize)
+    wanted = type(model)(**model.get_params()).fit(Z, y)
+    factor = np.r_[0.0, np.ones(X.shape[1])]
+    model.set_params(fit_intercept=False, penalty_factor=factor if alpha else None)
+    model.fit(np.column_stack([np.ones(len(y)), Z]), y, sites=np.arange(len(y)) % 3)
+    found = np.ravel(model.coef_)
+    np.testing.assert_allclose(found[0], np.ravel(wanted.intercept_)[0], atol=1e-8)
+    np.testing.assert_allclose(found[1:], np.ravel(wanted.coef_), atol=1e-8)
+    if alpha == 0:
+        errors, others = (m.summary().frame["std. error"].to_numpy() for m in (model, wanted))
+        np.testing.assert_allclose(errors, others, rtol=1e-6)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_sparse_tables_are_dense_ones(kind):
     model, X, y = table(kind)

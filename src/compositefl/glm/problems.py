@@ -52,7 +52,11 @@ class Problems:
         if spec.penalty is not None and not spec.standardize:
             ones = (made.scale > 0).astype(float)
             made = Scaling(mean, deviation, made.centre, ones)
-        return made
+        # Without an intercept a constant column is one, and no penalty asks for its units.
+        constant = (made.scale == 0) & (mean != 0)
+        self.instead = constant & spec.unpenalised(self.p) & (not centred)
+        scale = np.where(self.instead, np.abs(mean), made.scale)
+        return Scaling(mean, deviation, made.centre, scale)
 
     def coefficients(self, per_feature: Array, others: float = 0.0) -> Array:
         """A vector of all entries from one number for every feature."""
@@ -80,7 +84,7 @@ class Problems:
         """Entries that the model of a problem has."""
         varies = self.scaling.scale > 0
         if self.spec.standardize or self.spec.intercept:
-            varies = varies & (self.scaling.deviation[q] > 0)
+            varies = varies & ((self.scaling.deviation[q] > 0) | self.instead)
         free = self.coefficients(varies.astype(float), 1.0) > 0
         free[: self.k] = self.spec.intercept
         return free

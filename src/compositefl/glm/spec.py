@@ -81,6 +81,14 @@ class Spec:
         """Whether coefficients have bounds."""
         return self.lower is not None or self.upper is not None
 
+    def unpenalised(self, p: int) -> Array:
+        """Which of p features no alpha penalises."""
+        if self.penalty is not None:
+            return np.zeros(p, bool)
+        if self.alphas is not None and not isinstance(self.alphas, int) and not np.any(self.alphas):
+            return np.ones(p, bool)
+        return np.zeros(p, bool) if self.factors is None else np.asarray(self.factors == 0)
+
     @property
     def intercept(self) -> bool:
         """Whether the model has an intercept that is fitted."""

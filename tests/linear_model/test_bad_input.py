@@ -4,6 +4,7 @@ import re
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.model_selection import KFold, RepeatedKFold, ShuffleSplit, TimeSeriesSplit
@@ -41,7 +42,6 @@ def changed(values, at, value):
 
 
 def frame_with_words():
-    pd = pytest.importorskip("pandas")
     return pd.DataFrame({"age": X[:, 0], "sex": ["f", "m"] * 20, "ward": ["a"] * 40})
 
 
@@ -57,6 +57,36 @@ BAD = {
     ),
     "a missing target": (Lasso(), X, changed(NUMBERS, 5, np.nan), {}, "y has NaN"),
     "a missing class": (LogisticRegression(), X, changed(FLIPPED, 5, np.nan), {}, "y has NaN"),
+    "a missing label": (
+        LogisticRegression(),
+        X,
+        np.array(["no", "yes", None], object)[np.where(np.arange(40) == 5, 2, FLIPPED)],
+        {},
+        "y has NaN",
+    ),
+    "a label that pandas misses": (
+        LogisticRegression(),
+        X,
+        pd.Series(np.array(["no", "yes"])[FLIPPED]).where(np.arange(40) != 5),
+        {},
+        "y has NaN",
+    ),
+    "dates as a target": (
+        Lasso(),
+        X,
+        np.arange(40).astype("datetime64[D]"),
+        {},
+        "y holds dates",
+    ),
+    "a missing event": (
+        CoxRegression(),
+        X,
+        pd.DataFrame(
+            {"time": TIMES[:, 0], "event": pd.array([True, None] * 20, dtype="boolean")},
+        ),
+        {},
+        "events that are missing",
+    ),
     "a constant target": (ElasticNet(), X, np.full(40, 2.5), {}, "2.5 for all samples"),
     "counts of zero alone": (PoissonRegressor(), X, np.zeros(40), {}, "0 for all samples"),
     "one class": (LogisticRegression(), X, np.full(40, "yes"), {}, "one class alone, .*yes"),
@@ -131,11 +161,33 @@ BAD = {
         {"sites": np.where(SITES == "north", None, "b")},
         "site",
     ),
+    "a site that pandas misses": (
+        Lasso(),
+        X,
+        NUMBERS,
+        {"sites": pd.Series(SITES, dtype="string").where(np.arange(40) != 5)},
+        "no site for 1 samples, first sample 5",
+    ),
     "crossing bounds": (Lasso(bounds=(1.0, -1.0)), X, NUMBERS, {}, "above its upper"),
     "bounds without zero": (Lasso(bounds=(0.5, 1.0)), X, NUMBERS, {}, "leave 0"),
     "three bounds": (Lasso(bounds=(0.0, 1.0, 2.0)), X, NUMBERS, {}, "bounds"),
     "few factors": (Lasso(penalty_factor=[1.0, 2.0]), X, NUMBERS, {}, "3 numbers"),
     "a negative factor": (Lasso(penalty_factor=[1.0, 2.0, -1.0]), X, NUMBERS, {}, "penalty_factor"),
+    "an infinite factor": (
+        Lasso(penalty_factor=[1.0, 2.0, np.inf]),
+        X,
+        NUMBERS,
+        {},
+        "penalty_factor=.*finite",
+    ),
+    "a path without a penalty": (
+        ElasticNetCV(penalty_factor=[0.0, 0.0, 0.0]),
+        X,
+        NUMBERS,
+        {},
+        "no feature has a penalty",
+    ),
+    "no l1_ratio": (ElasticNetCV(l1_ratio=[]), X, NUMBERS, {}, "l1_ratio=.*several"),
     "an unknown penalty": (Lasso(penalty="l7"), X, NUMBERS, {}, "l7"),
     "words in a target": (Lasso(), X, np.array(["a"] * 40), {}, "no numbers"),
     "classes of an unknown kind": (LogisticRegression(), X, NUMBERS, {}, "nknown label type"),

@@ -57,6 +57,10 @@ def choose_alphas(problems: Problems, largest: float) -> Array:
     if not isinstance(spec.alphas, int):
         return np.sort(np.asarray(spec.alphas, float))[::-1]
     share = spec.smallest or (1e-4 if problems.rows > problems.p else 1e-2)
+    if spec.unpenalised(problems.p).all():
+        raise CompositeFLError(
+            "no feature has a penalty: there is no alpha to choose", parameter="penalty_factor"
+        )
     if largest <= 0:
         raise CompositeFLError("no feature tells anything of the target: there is no path")
     return np.geomspace(largest, share * largest, spec.alphas)

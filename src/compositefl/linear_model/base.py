@@ -98,6 +98,10 @@ class GeneralizedLinearModel(BaseEstimator):
     def _response(self, y: ArrayLike) -> tuple[Array, int]:
         """(y as numbers or classes 0, 1, ..., number of classes)."""
         y = column_or_1d(y, warn=True)
+        if y.dtype.kind in "mM":
+            raise CompositeFLError(
+                "y holds dates or durations; make numbers of them, such as days", parameter="y"
+            )
         if y.dtype.kind not in "biuf":
             try:
                 y = y.astype(float)
@@ -225,8 +229,8 @@ class GeneralizedLinearModel(BaseEstimator):
         phi, changes = chosen_penalty(self.penalty, path=self.is_path)
         lower, upper = self._bounds(p)
         factors = inputs.per_feature("penalty_factor", self.penalty_factor, p)
-        if factors is not None and (factors < 0).any():
-            raise wrong_value("penalty_factor", self.penalty_factor, ">= 0")
+        if factors is not None and not ((factors >= 0) & np.isfinite(factors)).all():
+            raise wrong_value("penalty_factor", self.penalty_factor, "finite and >= 0")
         return Spec(
             made,
             classes,

@@ -10,7 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from compositefl.core.errors import CompositeFLError
 from compositefl.glm.families import Family, family
 from compositefl.linear_model.base import GeneralizedLinearModel
-from compositefl.linear_model.inputs import ArrayLike
+from compositefl.linear_model.inputs import ArrayLike, missing
 
 Array = np.ndarray
 
@@ -28,7 +28,7 @@ class Classifier(ClassifierMixin, GeneralizedLinearModel):
 
     def _response(self, y: ArrayLike) -> tuple[Array, int]:
         y = column_or_1d(y, warn=True)
-        if y.dtype.kind == "f" and not np.isfinite(y).all():
+        if missing(y).any() or (y.dtype.kind == "f" and not np.isfinite(y).all()):
             raise CompositeFLError("y has NaN or infinite values", parameter="y")
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)

@@ -19,7 +19,7 @@ from compositefl.glm.sites import LocalSites, Sites
 from compositefl.glm.spec import Spec
 from compositefl.linear_model.base import GeneralizedLinearModel
 from compositefl.linear_model.classification import Classifier
-from compositefl.linear_model.inputs import ArrayLike
+from compositefl.linear_model.inputs import ArrayLike, missing
 from compositefl.linear_model.regression import DevianceScore, Regressor
 from compositefl.linear_model.survival import SurvivalModel
 
@@ -66,7 +66,10 @@ class CrossValidated(GeneralizedLinearModel):
     is_path = True
 
     def _ratios(self) -> list[float]:
-        return [float(r) for r in np.atleast_1d(np.asarray(self.l1_ratio, float))]
+        found = [float(r) for r in np.atleast_1d(np.asarray(self.l1_ratio, float))]
+        if not found:
+            raise wrong_value("l1_ratio", self.l1_ratio, "a number in [0, 1], or several")
+        return found
 
     def _numbers(self) -> dict[str, Any]:
         alphas: int | Array
@@ -130,7 +133,7 @@ class CrossValidated(GeneralizedLinearModel):
             raise wrong_value(
                 "cv", self.cv, f"folds of the {len(y)} samples, a number or a splitter"
             )
-        if (given != given).any():
+        if missing(given).any():
             raise CompositeFLError("cv has NaN: every sample needs a fold", parameter="cv")
         names, fold = np.unique(given, return_inverse=True)
         if len(names) < 2:

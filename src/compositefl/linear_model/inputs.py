@@ -32,6 +32,22 @@ def check_columns(X: ArrayLike) -> None:
         )
 
 
+def missing(values: Array) -> Array:
+    """Where there is NaN, None or what pandas has for them."""
+    if values.dtype.kind in "fcmM":
+        return np.isnan(values)
+    if values.dtype.kind != "O":
+        return np.zeros(values.shape, bool)
+    return np.array([_is_missing(value) for value in values.ravel()], bool)
+
+
+def _is_missing(value: object) -> bool:
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # pandas.NA answers neither yes nor no
+        return True
+
+
 def site_rows(sites: ArrayLike | None, n: int) -> dict[str, Array]:
     """The rows of each site; one site "all" where none are named."""
     if sites is None:
@@ -42,12 +58,11 @@ def site_rows(sites: ArrayLike | None, n: int) -> dict[str, Array]:
             f"sites has shape {labels.shape}; it must name a site for each of the {n} samples"
         )
     words = np.char.strip(labels.astype(str))
-    missing = labels != labels if labels.dtype.kind in "fO" else np.zeros(n, bool)
-    missing = missing | (words == "") | np.isin(words, ("None", "<NA>", "NaT"))
-    if missing.any():
+    nameless = missing(labels) | (words == "") | np.isin(words, ("None", "<NA>", "NaT"))
+    if nameless.any():
         raise CompositeFLError(
-            f"sites names no site for {missing.sum()} samples, first sample "
-            f"{int(np.argmax(missing))}; every sample needs a site"
+            f"sites names no site for {nameless.sum()} samples, first sample "
+            f"{int(np.argmax(nameless))}; every sample needs a site"
         )
     return {str(name): np.flatnonzero(words == name) for name in np.unique(words)}
 
@@ -199,6 +214,8 @@ def _time_and_event(fields: list[tuple[str, Array]]) -> Array:
 def _checked_times(time: Array, event: Array) -> Array:
     if not np.isfinite(time).all() or (time < 0).any():
         raise CompositeFLError("y has times that are negative, infinite or missing", parameter="y")
+    if missing(event).any():
+        raise CompositeFLError("y has events that are missing", parameter="y")
     if not np.isin(event, (0, 1)).all():
         raise CompositeFLError("y has events other than 0 and 1", parameter="y")
     if not event.any():

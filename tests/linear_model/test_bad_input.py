@@ -267,6 +267,24 @@ def test_columns_of_words_are_named():
         Lasso().fit(frame_with_words(), NUMBERS)
 
 
+def test_a_confidence_in_percent():
+    with pytest.raises(CompositeFLError, match="confidence=95"):
+        ElasticNet(0.0).fit(X, NUMBERS).summary(95)
+
+
+@pytest.mark.parametrize(
+    "model, rows, note",
+    [
+        (HuberRegressor(0.0), 40, "not for the family huber"),
+        (ElasticNet(0.0), 4, "no more samples than coefficients"),
+        (ElasticNet(0.0, positive=True), 40, "without a penalty.* and without bounds"),
+    ],
+)
+def test_a_summary_says_why_it_has_no_errors(model, rows, note):
+    text = str(model.fit(X[:rows], NUMBERS[:rows]).summary())
+    assert re.search(note, text), text
+
+
 # --- what only looks wrong ----------------------------------------------------------------------
 
 

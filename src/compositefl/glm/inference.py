@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Array = np.ndarray
 SINGULAR = 1e-10  # eigenvalues of the information, relative to the largest, that are rounding
 FLOOR = 1e-30  # information on an entry, relative to the largest, that is none
+NO_ERRORS = ("multinomial", "huber")
 PART = 1e-6  # share of a direction without information that an entry has by rounding
 NAMED = 8  # columns that a warning names
 
@@ -89,7 +90,7 @@ def infer(spec: Spec, sites: Sites, path: Path) -> Inference | None:
     likelihood: neither has standard errors here.
     """
     family, p = spec.family, len(path.scaling.scale)
-    if family.name in ("multinomial", "huber") or p > LARGEST:
+    if family.name in NO_ERRORS or p > LARGEST:
         return None
     x = path.x[0, -1]
     columns = np.flatnonzero(path.scaling.scale > 0)

@@ -62,9 +62,8 @@ def coefficients(model: GeneralizedLinearModel) -> "pd.DataFrame":
 def said(model: GeneralizedLinearModel) -> list[str]:
     """What the numbers say, a line each."""
     if not isinstance(model, CrossValidated):
-        if model._inference is None:
-            return ["Standard errors and intervals: only for fits without a penalty."]
-        return []
+        note = model.summary().footnote.replace(" (alpha=0)", "")
+        return [note] if model._inference is None else []
     score = score_name(model)
     best, one = (
         int(np.argmin(np.abs(model.alphas_ - a))) for a in (model.alpha_, model.alpha_1se_)

@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from compositefl.core.errors import wrong_value
+from compositefl.glm.inference import NO_ERRORS
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -24,6 +27,8 @@ class Summary:
         """Of a fitted estimator."""
         import pandas as pd
 
+        if not 0 < confidence < 1:
+            raise wrong_value("confidence", confidence, "in (0, 1), such as 0.95")
         family = model._family(len(getattr(model, "classes_", ())) or 2)
         b = np.atleast_2d(model.coef_)
         names = list(model._names)
@@ -52,8 +57,15 @@ class Summary:
             f"{model.n_iter_} rounds of communication"
         )
         note = ""
-        if found is None:
-            note = "Standard errors and intervals: only for fits without a penalty (alpha=0)."
+        if found is None and family.name in NO_ERRORS:
+            note = f"Standard errors and intervals: not for the family {family.name}."
+        elif found is None:
+            note = (
+                "Standard errors and intervals: only for fits without a penalty (alpha=0) and "
+                "without bounds."
+            )
+        elif np.isnan(found.error).all() and found.freedom < 1:
+            note = "NaN: there are no more samples than coefficients, so no errors are known."
         elif np.isnan(found.error).any():
             note = (
                 "NaN: the data do not determine this coefficient (collinear or constant columns)."

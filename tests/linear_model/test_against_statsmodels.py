@@ -75,6 +75,19 @@ def test_exposures_of_very_different_size(largest):
     np.testing.assert_allclose(model.summary().frame["std. error"], reference.bse, rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("error")
+def test_one_event_for_every_exposure():
+    """A constant target is no reason to refuse where the offset differs."""
+    X, eta = tables.wild(200)
+    waited = np.log(np.random.default_rng(8).exponential(np.exp(-eta)))
+    Z = tables.standardised(X)
+    model = PoissonRegressor(0.0).fit(Z, np.ones(200), sites=np.arange(200) % 3, offset=waited)
+    reference = sm.GLM(np.ones(200), sm.add_constant(Z), sm.families.Poisson(), offset=waited)
+    reference = reference.fit(tol=1e-13)
+    np.testing.assert_allclose(np.r_[model.intercept_, model.coef_], reference.params, atol=1e-8)
+    np.testing.assert_allclose(model.summary().frame["std. error"], reference.bse, rtol=1e-6)
+
+
 def test_wild_offsets_are_no_separation():
     rng = np.random.default_rng(0)
     X, offset = rng.standard_normal((700, 5)), 7 * rng.standard_normal(700)

@@ -112,10 +112,6 @@ class GeneralizedLinearModel(BaseEstimator):
         y = y.astype(float)
         if not np.isfinite(y).all():
             raise CompositeFLError("y has NaN or infinite values", parameter="y")
-        if len(y) > 1 and np.ptp(y) == 0:
-            raise CompositeFLError(
-                f"y is {y[0]:g} for all samples: there is nothing to fit", parameter="y"
-            )
         return y, 2
 
     def _numbers(self) -> dict[str, Any]:
@@ -160,6 +156,10 @@ class GeneralizedLinearModel(BaseEstimator):
         self._check_response(made, y, rows)
         weight = inputs.check_weights(inputs.per_sample("sample_weight", sample_weight, n))
         shift = inputs.per_sample("offset", offset, n)
+        if made.response == "number" and np.ptp(y) == 0 and (shift is None or np.ptp(shift) == 0):
+            raise CompositeFLError(
+                f"y is {y[0]:g} for all samples: there is nothing to fit", parameter="y"
+            )
         spec = self._spec(made, classes, p)
         local = LocalSites(inputs.make_sites(made, X, y, rows, weight, shift, classes))
         self._prepare(local, X, y, rows)

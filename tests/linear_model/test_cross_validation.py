@@ -111,12 +111,15 @@ def test_survival():
     y = np.column_stack(tables.survival_times(eta))
 
     def loss(eta, y, sites):
+        """Above the smallest one, in which tied events share their hazard."""
         total = 0.0
         for name in np.unique(sites):
             mine = np.flatnonzero(sites == name)
             mine = mine[np.argsort(y[mine, 0], kind="stable")]
             times = Times.of(y[mine, 0], y[mine, 1])
             total += partial_likelihood(times, eta[mine], np.ones(len(mine))).loss
+            tied = np.unique(y[mine, 0][y[mine, 1] > 0], return_counts=True)[1]
+            total -= np.sum(tied * np.log(tied))
         return total
 
     _, sites = folds_and_sites(len(X))
@@ -128,6 +131,18 @@ def test_survival():
         return 2 * (whole - rest) / events, events
 
     check(CoxRegressionCV(), CoxRegression(l1_ratio=1.0), X, y, deviance)
+
+
+def test_the_deviance_of_survival_does_not_depend_on_the_size_of_the_weights():
+    X, eta = tables.wild(120)
+    y = np.column_stack(tables.survival_times(eta))
+    fold, sites = folds_and_sites(len(X))
+    weight = np.linspace(0.5, 2.0, len(X))
+    one, other = (
+        CoxRegressionCV(cv=fold, alphas=4, eps=0.1).fit(X, y, sites=sites, sample_weight=w)
+        for w in (weight, 1000 * weight)
+    )
+    np.testing.assert_allclose(other.cv_scores_, one.cv_scores_, rtol=1e-6)
 
 
 @pytest.mark.parametrize("scoring", ["auc", "accuracy"])

@@ -99,14 +99,21 @@ def _independent_sums(
 def _survival_sums(
     part: Part, times: survival.Times, eta: Array, problem: int, score: str
 ) -> dict[str, float | Array]:
-    """The deviance of a fold is what its samples add to that of the others (van Houwelingen)."""
+    """The deviance of a fold is what its samples add to that of the others (van Houwelingen).
+
+    Less the smallest loss, as everywhere: else ties would count as misfit, and the size of the
+    weights would count.
+    """
     out = (part.fold == problem) if problem else np.ones(len(eta), bool)
     out &= part.weight > 0
     if score == "c_index":
         weight = part.weight[out]
         pairs = survival.concordance(times.time[out], times.event[out], eta[out], weight)
         return {"weight": weight.sum(), "concordant": pairs[0], "comparable": pairs[1]}
-    loss = survival.partial_likelihood(times, eta, part.weight).loss
-    if problem:
-        loss -= survival.partial_likelihood(times, eta, part.weights(problem)).loss
-    return {"weight": part.weight[out & times.event].sum(), "deviance": 2 * loss}
+
+    def excess(weight: Array) -> float:
+        loss = survival.partial_likelihood(times, eta, weight).loss
+        return loss - survival.saturated(times, weight)
+
+    added = excess(part.weight) - (excess(part.weights(problem)) if problem else 0.0)
+    return {"weight": part.weight[out & times.event].sum(), "deviance": 2 * added}

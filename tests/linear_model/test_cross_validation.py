@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from sklearn.metrics import log_loss, mean_poisson_deviance, roc_auc_score
-from sklearn.model_selection import KFold
+from sklearn.model_selection import KFold, LeaveOneOut
 
 from compositefl.glm.survival import Times, partial_likelihood
 from compositefl.linear_model import (
@@ -215,6 +215,23 @@ def test_a_fold_without_a_score_is_left_out_and_said():
         model = LogisticRegressionCV(cv=fold[keep], alphas=5, scoring="auc").fit(X[keep], y[keep])
     assert np.isfinite(model.cv_mean_).all()
     assert model.alpha_ < model.alphas_[0]
+
+
+def test_one_sample_has_no_r2():
+    """Minus infinity as the mean of all alphas would choose the first of them."""
+    X, y = tables.diabetes()
+    fold = np.minimum(np.arange(60), 40)  # samples alone, and a fold of twenty
+    with pytest.warns(RuntimeWarning, match="40 of 41 folds have no r2"):
+        model = ElasticNetCV(cv=fold, alphas=4, scoring="r2").fit(X[:60], y[:60])
+    assert model.cv_scores_.shape == (1, 4) and np.isfinite(model.cv_mean_).all()
+    with pytest.raises(ValueError, match="no fold has a r2"):
+        ElasticNetCV(cv=LeaveOneOut(), alphas=4, scoring="r2").fit(X[:20], y[:20])
+
+
+def test_folds_that_no_site_has_drawn_are_said():
+    X, y = tables.diabetes()
+    with pytest.warns(RuntimeWarning, match="[0-9]+ of 30 folds are empty"):
+        ElasticNetCV(cv=30, alphas=4).fit(X[:30], y[:30], sites=np.arange(30) % 3)
 
 
 def test_a_splitter_gives_the_folds():

@@ -18,6 +18,7 @@ from compositefl.glm.spec import Spec
 
 Array = np.ndarray
 POINTS = 2000  # models in one message
+CONSTANT = 1e-14  # spread of a target, relative to its mean square, that is rounding
 SCORES = {  # by what y holds; True: higher is better
     "class": {"deviance": False, "accuracy": True, "auc": True},
     "number": {"deviance": False, "mse": False, "mae": False, "r2": True},
@@ -96,6 +97,7 @@ def by_fold(score: str, sums: dict[str, Array]) -> tuple[Array, Array]:
             return auc(sums["positive"], sums["negative"]), weight
         if score == "r2":
             total = flat["sum_yy"] - flat["sum_y"] ** 2 / weight
+            total = np.where(total > CONSTANT * flat["sum_yy"], total, np.nan)
             return 1 - flat["squared"] / total, weight
         if score == "c_index":
             return flat["concordant"] / flat["comparable"], weight

@@ -1,5 +1,6 @@
 """Estimators that choose alpha by cross-validation, all folds side by side."""
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
@@ -113,6 +114,14 @@ class CrossValidated(GeneralizedLinearModel):
             self._count = int(self.cv)
             for site in sites.sites:
                 site.draw(self._count, self.random_state)
+            filled = len(np.unique(np.concatenate([site.fold for site in sites.sites])))
+            if filled < self._count:
+                warnings.warn(
+                    f"{self._count - filled} of {self._count} folds are empty, since every site "
+                    "draws its own; cv= also takes the fold of every sample",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
             return
         fold = self._given_folds(X, y)
         self._count = int(fold.max())

@@ -68,3 +68,16 @@ def test_of_an_archive_what_is_asked_for_is_read(tmp_path):
     assert list(found) == ["x"] and found["x"].tolist() == [0, 1, 2]
     with pytest.raises(CompositeFLError, match="cannot be read"):
         read_npz(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("name", ["twice.csv", "twice.csv.gz"])
+def test_a_column_that_occurs_twice_is_refused(tmp_path, name):
+    content = b"a,b,a,b,c\n1,2,3,4,5\n"
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    with pytest.raises(CompositeFLError, match="columns 'a', 'b' occur twice"):
+        read_table(tmp_path / name)
+
+
+def test_names_that_pandas_would_give_are_columns(tmp_path):
+    (tmp_path / "named.csv").write_text("a,a.1,,\n1,2,3,4\n")
+    assert read_table(tmp_path / "named.csv").columns[:2].tolist() == ["a", "a.1"]

@@ -6,7 +6,7 @@ Every error names the file and the columns, and is one line.
 import difflib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -35,9 +35,11 @@ def read_table(path: str | Path) -> "pd.DataFrame":
     frame = _read(path)
     if frame.empty:
         raise CompositeFLError(f"{path} has no rows")
-    repeated = frame.columns[frame.columns.duplicated()]
+    names = frame.columns if path.suffix.lower() in (".npz", ".parquet") else _header(path)
+    repeated = names[names.duplicated()].unique()
     if len(repeated):
-        raise CompositeFLError(f"{path}: {list_columns(repeated)} occurs twice")
+        occur = "occurs" if len(repeated) == 1 else "occur"
+        raise CompositeFLError(f"{path}: {list_columns(repeated)} {occur} twice")
     return frame
 
 
@@ -55,6 +57,14 @@ def _read(path: Path) -> "pd.DataFrame":
     except UNREADABLE as error:
         # pyarrow's error for a damaged file is an OSError, pandas' a ValueError
         raise CompositeFLError(f"{path} cannot be read: {one_line(error)}") from error
+
+
+def _header(path: Path) -> "pd.Index[Any]":
+    """The names in the first line of a CSV file; reading it, pandas calls a second "a" "a.1"."""
+    import pandas as pd
+
+    first = pd.read_csv(path, header=None, nrows=1, dtype=str)
+    return pd.Index(first.iloc[0].dropna())
 
 
 def _read_npz(path: Path) -> "pd.DataFrame":

@@ -5,6 +5,7 @@ point is the minimiser, and both must find it.
 """
 
 import os
+import re
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from compositefl import GroupLasso
 from compositefl.core.errors import CompositeFLError
 from compositefl.linear_model import ElasticNet, LogisticRegression
+from compositefl.linear_model.base import GeneralizedLinearModel
 from compositefl.regularizers import MCP, SCAD
 from tests.linear_model import tables
 
@@ -88,3 +90,9 @@ def test_skglm_finds_the_same(name):
     model = PENALTIES[name][0].fit(X, Y, sites=SITES)
     np.testing.assert_allclose(model.coef_, reference.coef_, atol=1e-6)
     np.testing.assert_allclose(model.intercept_, reference.intercept_, atol=1e-6)
+
+
+def test_the_example_of_the_docstring_fits_one_output():
+    """A group lasso in words has rows as groups, which only several classes have."""
+    example = re.search('text such as "(.*?)"', GeneralizedLinearModel.__doc__)[1]
+    assert np.isfinite(ElasticNet(penalty=example).fit(X, Y).coef_).all()

@@ -156,7 +156,7 @@ def _shared(settings: FitSettings, penalty: str) -> dict[str, Any]:
         known = ", ".join((*RATIOS, "elasticnet", "none", *NONCONVEX))
         raise CompositeFLError(
             f"--penalty {penalty} must be one of {known}, or a regulariser with its numbers, such "
-            "as group-lasso:0.1 (compositefl list regularizers)"
+            "as mcp:0.1,3 (compositefl list regularizers)"
         )
     return made
 

@@ -78,7 +78,7 @@ class FitSettings:
         _text(
             PENALTY,
             "l1, l2, elasticnet, none, mcp, scad, or a regulariser with its numbers, e.g. "
-            "group-lasso:0.1; default l1.",
+            "mcp:0.1,3; default l1.",
             "NAME",
         ),
     ] = None

@@ -51,7 +51,7 @@ class GeneralizedLinearModel(BaseEstimator):
     alpha : weight of the penalty, 0 for none.
     l1_ratio : 1 for the lasso, 0 for a ridge.
     penalty : None for this elastic net; "mcp" or "scad" with weight alpha; or any regulariser of
-        the library, an object or text such as "group-lasso:0.1", with its own numbers (alpha then
+        the library, an object or text such as "mcp:0.1,3", with its own numbers (alpha then
         counts for nothing).
     penalty_factor : multiplies the penalty of every feature; 0 leaves one unpenalised.
     fit_intercept : with an intercept, which is never penalised.

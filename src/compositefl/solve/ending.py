@@ -306,7 +306,7 @@ def _unfinished(
     low, high = late.residual.min(), late.residual.max()
     turns = np.mean(np.diff(np.sign(np.diff(decades))) != 0)
     where = f"since round {late.rounds[0]:.0f} or earlier"
-    given = np.isnan(late.local_lr).all()  # numbers that set themselves are not the user's to change
+    given = np.isnan(late.local_lr).all()  # or the steps set themselves
     if noise:
         cause = " and ".join(noise)
         what = [REMEDIES[name] for name in noise if name in REMEDIES]

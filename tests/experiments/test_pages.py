@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -23,6 +24,19 @@ def test_page_comes_from_its_table_and_its_remarks(name):
     about = provenance.read(PAGES / f"{name}.json")
     made = page(experiment, table, experiment.judge(table), about, False, remarks(PAGES, name))
     assert (PAGES / f"{name}.md").read_text() == made
+
+
+@pytest.mark.parametrize("name", [name for name in RUN if EXPERIMENTS[name].runs is not None])
+def test_all_methods_of_a_trial_started_at_the_same_model(name):
+    experiment = EXPERIMENTS[name]
+    table = pd.read_csv(PAGES / f"{name}.csv")
+    start = table[table["round"] == 0]
+    labels = experiment.runs(False)[0].labels
+    panel = [label for label in labels if label not in experiment.compares]
+    seen = [c for c in ("loss", "zeros", "hoyer", "accuracy") if c in start]
+    for _, alike in start.groupby([*panel, "trial"]):
+        # f weighs clients alike, and with some n their sizes differ by a sample: 1e-4 of f
+        assert np.allclose(alike[seen], alike[seen].iloc[0], rtol=1e-3), alike
 
 
 def test_remarks_belong_to_an_experiment():

@@ -69,11 +69,12 @@ def judge(table: pd.DataFrame) -> list[Verdict]:
                     f"local step {rule}: larger Q converges faster",
                 ),
                 Verdict(
-                    f"{panel}: larger Q ends slightly higher, yet comparable",
-                    f"comparable (here: the largest Q at most {COMPARABLE:.0f} times the lowest)",
+                    f"{panel}: the largest Q ends comparable",
+                    "'slightly higher yet comparable' (here: the largest Q at most "
+                    f"{COMPARABLE:.0f} times the lowest; whether it is higher is not judged)",
                     listed(here),
                     most,
-                    f"local step {rule}: larger Q ends slightly higher, yet comparable",
+                    f"local step {rule}: the largest Q ends comparable",
                 ),
             ]
     return verdicts

@@ -39,6 +39,15 @@ def test_all_methods_of_a_trial_started_at_the_same_model(name):
         assert np.allclose(alike[seen], alike[seen].iloc[0], rtol=1e-3), alike
 
 
+@pytest.mark.parametrize("name", RUN)
+def test_what_is_random_has_its_seeds_beside_it(name):
+    experiment = EXPERIMENTS[name]
+    seeds = (provenance.read(PAGES / f"{name}.json") or {})["seeds"]
+    timed = name in ("fedcanon-table1", "fedcanon-table3", "fedcanon-table6")
+    assert timed or seeds, name
+    assert experiment.seed is None or seeds == [experiment.seed]
+
+
 def test_remarks_belong_to_an_experiment():
     found = {file.name.removesuffix(".remarks.md") for file in PAGES.glob("*.remarks.md")}
     assert found and found <= set(EXPERIMENTS)

@@ -91,3 +91,4 @@ class Experiment:
     # Labels of what is compared: a trial counts when all runs that agree in the others have it.
     compares: Sequence[str] = ("method",)
     random_start: bool = True  # False: every run starts at the same point, whatever the trial
+    seed: int | None = None  # of what is measured at random, its trials folded into it

@@ -45,7 +45,8 @@ def page(
     lines += ["", "## Settings left open by our copy of the paper, or other than its own", ""]
     lines += [f"- {choice}" for choice in [*experiment.choices, *size(table)]]
     lines += ["", "## Protocol", ""]
-    lines += [f"- {line}" for line in provenance.sentences(about, experiment.random_start)]
+    folded = experiment.seed is not None
+    lines += [f"- {line}" for line in provenance.sentences(about, experiment.random_start, folded)]
     lines += [f"- {CRITERION}", "", f"Run again: `compositefl reproduce {experiment.name}`"]
     return "\n".join(lines) + "\n"
 

@@ -114,8 +114,8 @@ def write(file: Path, about: Provenance) -> None:
     file.write_text(json.dumps(about, indent=1) + "\n")
 
 
-def sentences(about: Provenance | None, random_start: bool) -> list[str]:
-    """What a page says about its protocol."""
+def sentences(about: Provenance | None, random_start: bool, folded: bool) -> list[str]:
+    """What a page says about its protocol; `folded`: one seed for all trials."""
     if about is None:
         said = ["First edition: seed 0; commit, versions, machine and run time were not recorded."]
         if random_start:
@@ -127,8 +127,11 @@ def sentences(about: Provenance | None, random_start: bool) -> list[str]:
         return said
     seeds = about["seeds"]
     drawn = f"seeds {', '.join(map(str, seeds))}" if seeds else "no seeds"
+    if folded:
+        drawn = f"seed {seeds[0]}, the trials folded into it"
+    runs = f"{about['runs']} run{'s' if about['runs'] > 1 else ''}"
     said = [
-        f"Second edition: {drawn}; {about['runs']} runs in {about['seconds'] / 60:.1f} minutes; "
+        f"Second edition: {drawn}; {runs} in {about['seconds'] / 60:.1f} minutes; "
         f"commit {', '.join(about['commits'])}; {'; '.join(about['versions'])}; "
         f"{'; '.join(about['machines'])}."
     ]

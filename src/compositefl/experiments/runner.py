@@ -124,7 +124,8 @@ def make(
     if experiment.measure is not None:
         name = folder / ("quick.csv" if quick else "whole.csv")
         if not name.exists():
-            keep(name, lambda: experiment.measure(quick), {})  # type: ignore[misc]
+            seed = {} if experiment.seed is None else {"seed": experiment.seed}
+            keep(name, lambda: experiment.measure(quick), seed)  # type: ignore[misc]
         return
     todo = list(planned_parts(experiment, quick))
     last: tuple[ProblemSetting, Problem] | None = None

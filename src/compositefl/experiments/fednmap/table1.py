@@ -413,4 +413,5 @@ EXPERIMENT = Experiment(
     judge,
     measure=measure,
     random_start=False,
+    seed=0,
 )

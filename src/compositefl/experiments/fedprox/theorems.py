@@ -374,4 +374,5 @@ EXPERIMENT = Experiment(
     judge,
     measure=measure,
     random_start=False,
+    seed=0,
 )

@@ -1,11 +1,11 @@
 import numpy as np
 import pandas as pd
 import pytest
-from PIL import Image
+from PIL import Image, ImageColor
 from rich.console import Console
 
-from compositefl.report.curves import final, latex, plot, ratios, table
-from compositefl.report.style import COLOURS
+from compositefl.report.curves import final, latex, plot, ratios, save, table
+from compositefl.report.style import COLOURS, styles
 
 
 def history(trials=3, rounds=20, accuracy=True, scale=1.0):
@@ -99,3 +99,20 @@ def test_latex_has_the_numbers_of_the_table():
     assert lines[2].startswith(r"method & psi & residual$^2$ & zeros & accuracy")
     assert lines[4].startswith(r"A\_1 & 1.0524 $\pm$ 0.0047619") and r"50.0\%" in lines[4]
     assert lines[5].split(" & ")[4] == "--"
+
+
+def test_a_line_that_is_seen_in_the_legend_alone_has_its_colour(tmp_path):
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 5), layout="constrained")
+    axis = figure.subplots()
+    for name, look in styles(["ZA1", "FedDA", "FedNMap"]).items():
+        axis.plot([0, 1], [0, 1], label=name, color=look.colour, lw=1 if name == "ZA1" else 4)
+        for alpha in (0.1, 0.2, 0.3):
+            if name != "ZA1":
+                axis.fill_between([0, 1], [0, 0], [1, 1 + alpha], color=look.colour, alpha=alpha)
+    axis.legend()
+    save(figure, tmp_path / "out.png")
+    colours = {colour for _, colour in Image.open(tmp_path / "out.png").convert("RGB").getcolors()}
+    own = ImageColor.getrgb(styles(["ZA1"])["ZA1"].colour)
+    assert min(max(abs(a - b) for a, b in zip(own, c, strict=True)) for c in colours) < 8

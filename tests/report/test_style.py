@@ -18,3 +18,8 @@ def test_a_method_looks_the_same_in_every_picture():
 def test_variants_of_a_method_differ():
     looks = styles(["FedNMap, gamma 1", "FedNMap, gamma 2", "FedNMap"])
     assert looks["FedNMap"] == styles(["FedNMap"])["FedNMap"] and len(set(looks.values())) == 3
+
+
+def test_a_variant_has_no_colour_of_another_in_its_picture():
+    looks = styles(["FedCanon", "FedCanon, tuned", "FedDR", "FedADMM"])
+    assert len({look.colour for look in looks.values()}) == 4

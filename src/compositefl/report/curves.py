@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from compositefl.report.style import styles
+from compositefl.report.style import COLOURS, styles
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -151,14 +151,24 @@ def ratios(histories: Mapping[str, "pd.DataFrame"], column: str) -> dict[str, "p
 
 
 def save(figure: "Figure", path: str | Path) -> None:
-    """Write a PNG of 128 colours: looks the same and takes a third of the space."""
+    """Write a PNG of 128 colours: looks the same and takes a third of the space.
+
+    The methods' own are among them, however few pixels they have: a line under another one has its
+    colour in the legend alone.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     picture = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-    picture.quantize(128).save(path, format="PNG", optimize=True)
+    wide, high = picture.size
+    with_them = Image.new("RGB", (wide, high + 20 * len(COLOURS)))
+    with_them.paste(picture)
+    for number, colour in enumerate(COLOURS):
+        with_them.paste(colour, (0, high + 20 * number, wide, high + 20 * (number + 1)))
+    few = with_them.quantize(128)
+    picture.quantize(palette=few, dither=Image.Dither.NONE).save(path, format="PNG", optimize=True)
 
 
 def _panel(

@@ -1,6 +1,6 @@
 """One colour and one line style for each method, the same in every picture and page."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
 Dash: TypeAlias = str | tuple[float, tuple[float, ...]]  # of matplotlib: lengths of dashes and gaps
@@ -44,7 +44,7 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
     """The style of each label; "FedNMap" and "FedNMap, gamma 2" begin with the same name.
 
     Of several labels of one method the first has its style, and the others one from the end, which
-    is no usual method's.
+    is no usual method's, in a colour that nobody in the picture has as long as there is one.
     """
     labels = list(dict.fromkeys(labels))
     known = {name.lower(): number for number, name in enumerate(METHODS)}
@@ -55,11 +55,18 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
             numbers[label] = number
     count = len(COLOURS) * len(DASHES)
     free = (n for n in range(count) if n not in numbers.values())
-    last = (n for n in reversed(range(count)) if n not in numbers.values())
     for position, label in enumerate(labels):
         if label not in numbers:
-            numbers[label] = next(last if _first_word(label) in known else free, position)
+            variant = _first_word(label) in known
+            numbers[label] = next(_from_the_end(numbers) if variant else free, position)
     return {label: _style(numbers[label]) for label in labels}
+
+
+def _from_the_end(numbers: dict[str, int]) -> Iterator[int]:
+    """Numbers that nobody has, the last first: before all those whose colour nobody has either."""
+    left = set(range(len(COLOURS) * len(DASHES))) - set(numbers.values())
+    colours = {number % len(COLOURS) for number in numbers.values()}
+    return iter(sorted(left, key=lambda n: (n % len(COLOURS) in colours, -n)))
 
 
 def _style(number: int) -> Style:

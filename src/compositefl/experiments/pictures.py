@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike
 
 CUT = 2.0  # end of the axis of ratios: a method beyond it is told apart above
+POINTS = 0.05  # ends of the axis of differences, of accuracies
 RATIOS = (0.5, 0.7, 1.0, 1.4, 2.0)
 
 
@@ -41,8 +43,9 @@ def curves(
     A curve is the mean over the trials, its band their range. Values on the last axis are squared
     norms by default, hence the logarithmic axis. `bottom` cuts off the first rounds where all
     curves are alike. `ratio_to` names a curve: a second row has the ratios to it, trial by trial,
-    up to CUT, where one sees apart what lies on each other. `share`: all panels have one scale of
-    y, those of a row ("row"), or each its own (False).
+    up to CUT, where one sees apart what lies on each other; without `log` it has the differences,
+    up to POINTS. `share`: all panels have one scale of y, those of a row ("row"), or each its own
+    (False).
     """
     from matplotlib.figure import Figure
 
@@ -75,13 +78,17 @@ def curves(
         shown = dict(zip(labels, handles, strict=True)) | shown
         if kinds == 2:
             axis = grid[row * kinds + 1, column]
-            draw_lines(axis, ratios(part, line, x, y, ratio_to), line, x, "ratio", looks)
-            axis.set_yscale("log")
-            axis.set_ylim(1 / CUT, CUT)
-            axis.set_yticks(RATIOS, [f"{r:g}" for r in RATIOS])
-            axis.set_yticks([], minor=True)
+            to = ratios(part, line, x, y, ratio_to)
+            draw_lines(axis, to, line, x, "ratio" if log else "difference", looks)
+            if log:
+                axis.set_yscale("log")
+                axis.set_ylim(1 / CUT, CUT)
+                axis.set_yticks(RATIOS, [f"{r:g}" for r in RATIOS])
+                axis.set_yticks([], minor=True)
+            else:
+                axis.set_ylim(-POINTS, POINTS)
             if column == 0:
-                axis.set_ylabel(f"ratio to {ratio_to}")
+                axis.set_ylabel(f"ratio to {ratio_to}" if log else f"less {ratio_to}'s")
         axis.set_xlabel(x_label)
     used = {divmod(number, columns) for number in range(len(groups))}
     for row in range(rows * kinds):
@@ -113,10 +120,11 @@ def draw_lines(
 
 
 def ratios(part: pd.DataFrame, line: str, x: str, y: str, to: str) -> pd.DataFrame:
-    """`part` with the column "ratio", y over that of the curve `to` in the same trial."""
+    """`part` with y over that of the curve `to` in the same trial, "ratio", and less it."""
     base = part[part[line] == to].set_index(["trial", x])[y].rename("base")
     joined = part.join(base, on=["trial", x])
-    return joined.assign(ratio=joined[y] / joined["base"]).dropna(subset=["ratio"])
+    joined = joined.assign(ratio=joined[y] / joined["base"], difference=joined[y] - joined["base"])
+    return joined.dropna(subset=["difference"])
 
 
 def alike(axes: "Sequence[Axes]", columns: int, share: str | bool, bottom: float | None) -> None:
@@ -189,4 +197,10 @@ def mark_paper(
     for number, name in enumerate(bars):
         values = table[table[bar] == name].set_index(group)[column].reindex(groups)
         at = np.arange(len(groups)) + (number - (len(bars) - 1) / 2) * width
-        axis.hlines(values, at - width / 2, at + width / 2, color="black", lw=1.6, zorder=3)
+        paper_lines(axis, values, at, width)
+
+
+def paper_lines(axis: "Axes", values: "ArrayLike", at: np.ndarray, width: float) -> None:
+    """Black lines at the paper's values, edged in white: bars may be black too."""
+    for colour, thickness in (("white", 4.0), ("black", 1.6)):
+        axis.hlines(values, at - width / 2, at + width / 2, color=colour, lw=thickness, zorder=3)

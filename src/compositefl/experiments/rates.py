@@ -35,7 +35,7 @@ def panels(table: pd.DataFrame) -> Iterator[tuple[str, str, float, pd.Series, fl
 
 
 def draw(table: pd.DataFrame, path: Path, y_label: str, columns: int = 4) -> None:
-    """Measured values over what varies, and a line of the theorem's slope through the first."""
+    """Measured values with two standard errors, and a line of the theorem's slope."""
     from matplotlib.figure import Figure
 
     from compositefl.report.style import COLOURS
@@ -49,6 +49,9 @@ def draw(table: pd.DataFrame, path: Path, y_label: str, columns: int = 4) -> Non
         known = not math.isnan(theory)
         label = f"measured, slope {measured:.2f}" if known else "measured"
         axis.loglog(x, values, "o-", ms=4, color=COLOURS[0], label=label)
+        if "error" in table:
+            errors = 2 * table.loc[table["panel"] == title, "error"].to_numpy()
+            axis.errorbar(x, values, errors, fmt="none", color=COLOURS[0], capsize=3)
         if known:
             line = values.iloc[0] * (x / x[0]) ** theory
             axis.loglog(x, line, "--", color=COLOURS[1], label=f"theory, slope {theory:.2f}")

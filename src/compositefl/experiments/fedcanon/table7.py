@@ -15,7 +15,7 @@ from compositefl.algorithms import (
 from compositefl.algorithms.base import Algorithm
 from compositefl.experiments.declaration import Experiment, PlannedRun, Verdict
 from compositefl.experiments.fedcanon.images import SHARED, SKEWS, SOME, SOURCE, Images
-from compositefl.experiments.pictures import bar_look
+from compositefl.experiments.pictures import bar_look, paper_lines
 from compositefl.experiments.statistics import Estimate, difference, every
 from compositefl.regularizers import L1
 from compositefl.report.curves import save as save_small
@@ -161,7 +161,7 @@ def draw(table: pd.DataFrame, path: Path) -> None:
             own = method.removesuffix(", tuned")
             if own in PAPER_ORDER:
                 said = [row[PAPER_ORDER.index(own)] for row in TABLE7[case]][: len(here)]
-                axis.hlines(said, at - 0.1, at + 0.1, color="black", lw=1.6, zorder=3)
+                paper_lines(axis, said, at, 0.2)
         axis.set_ylim(0.0, 1.0)
         axis.set_xticks(range(len(here)), list(here.index), fontsize=8)
         rounds = table.loc[(table["data"] == case[0]) & (table["model"] == case[1]), "round"].max()

@@ -173,7 +173,7 @@ EXPERIMENT = Experiment(
         "Rounds are not in our copy: 1500 for Q = 1, 300 for Q = 10, evaluated 150 times. Nothing "
         "is random but the data.",
     ),
-    partial(optimality_curves, panel=("Q",), ratio_to=""),
+    partial(optimality_curves, panel=("Q",)),
     judge,
     runs,
     random_start=False,

@@ -111,7 +111,7 @@ EXPERIMENT = Experiment(
         "FedNMap has the steps of ZA1 and gamma = eta_hat.",
         "Rounds, trials and start are not in our copy.",
     ),
-    partial(accuracy_curves, panel=("Q",), bottom=0.8),
+    partial(accuracy_curves, panel=("Q",), bottom=0.8, ratio_to="FedNMap"),
     judge,
     runs,
 )

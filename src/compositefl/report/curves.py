@@ -1,6 +1,6 @@
 """Histories as a picture and as a table. A history is the DataFrame of a `Result`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -157,18 +157,22 @@ def save(figure: "Figure", path: str | Path) -> None:
     colour in the legend alone.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from PIL import Image
+    from PIL import Image, ImageColor
 
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     picture = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-    wide, high = picture.size
-    with_them = Image.new("RGB", (wide, high + 20 * len(COLOURS)))
-    with_them.paste(picture)
-    for number, colour in enumerate(COLOURS):
-        with_them.paste(colour, (0, high + 20 * number, wide, high + 20 * (number + 1)))
-    few = with_them.quantize(128)
+    own = [ImageColor.getrgb(colour) for colour in ("white", *COLOURS)]
+    found = picture.quantize(128 - len(own)).getpalette() or []
+    # Those next to an own colour go: PIL looks for the nearest with some play.
+    rest = [c for c in zip(*[iter(found)] * 3, strict=True) if min(_apart(c, o) for o in own) > 8]
+    few = Image.new("P", (1, 1))
+    few.putpalette([value for colour in (*own, *rest) for value in colour])
     picture.quantize(palette=few, dither=Image.Dither.NONE).save(path, format="PNG", optimize=True)
+
+
+def _apart(one: Sequence[int], other: Sequence[int]) -> int:
+    return max(abs(a - b) for a, b in zip(one, other, strict=True))
 
 
 def _panel(

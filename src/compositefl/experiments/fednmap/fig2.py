@@ -85,23 +85,31 @@ def judge(table: pd.DataFrame) -> list[Verdict]:
             )
         )
     # Panels with more rounds are compared with the others at the rounds of these.
-    alike = (table["minibatch"] == 8) & (table["round"] <= ROUNDS)
-    for name, part in each_objective(table[alike]):
-        own = tail_mean(part[part["method"] == "FedNMap"], ("n", "Q", "trial"))
-        for varied, other in (("n", "Q"), ("Q", "n")):
-            for value, values in own.groupby(other):
-                columns = values.droplevel(other).unstack(varied).sort_index(axis=1)
-                if columns.shape[1] > 1:
-                    verdicts.append(
-                        Verdict(
-                            f"{name}: FedNMap's final value falls with {varied} "
-                            f"({other} = {value})",
-                            "falls",
-                            " > ".join(f"{v:.2e}" for v in columns.mean()),
-                            falls(columns),
-                            f"FedNMap's final value falls with {varied}",
-                        )
+    alike = table[(table["round"] <= ROUNDS) & (table["method"] == "FedNMap")]
+    for b in (8, 1):
+        for name, part in each_objective(alike[alike["minibatch"] == b]):
+            own = tail_mean(part, ("n", "Q", "trial"))
+            label = name if b == 8 else f"{name}, minibatch {b}"
+            verdicts += falling(own, label)
+    return verdicts
+
+
+def falling(own: pd.Series, label: str) -> list[Verdict]:
+    """FedNMap's final values over n and over Q, where there are two of them."""
+    verdicts = []
+    for varied, other in (("n", "Q"), ("Q", "n")):
+        for value, values in own.groupby(other):
+            columns = values.droplevel(other).unstack(varied).sort_index(axis=1)
+            if columns.shape[1] > 1:
+                verdicts.append(
+                    Verdict(
+                        f"{label}: FedNMap's final value falls with {varied} ({other} = {value})",
+                        "falls",
+                        " > ".join(f"{v:.2e}" for v in columns.mean()),
+                        falls(columns),
+                        f"FedNMap's final value falls with {varied}",
                     )
+                )
     return verdicts
 
 

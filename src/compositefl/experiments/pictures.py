@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 CUT = 2.0  # end of the axis of ratios: a method beyond it is told apart above
-POINTS = 0.05  # ends of the axis of differences, of accuracies
+POINTS = 0.05  # largest end of the axis of differences, of accuracies for instance
 RATIOS = (0.5, 0.7, 1.0, 1.4, 2.0)
 
 
@@ -44,8 +44,8 @@ def curves(
     norms by default, hence the logarithmic axis. `bottom` cuts off the first rounds where all
     curves are alike. `ratio_to` names a curve: a second row has the ratios to it, trial by trial,
     up to CUT, where one sees apart what lies on each other; without `log` it has the differences,
-    up to POINTS. `share`: all panels have one scale of y, those of a row ("row"), or each its own
-    (False).
+    at most up to POINTS. `share`: all panels have one scale of y, those of a row ("row"), or each
+    its own (False).
     """
     from matplotlib.figure import Figure
 
@@ -86,9 +86,10 @@ def curves(
                 axis.set_yticks(RATIOS, [f"{r:g}" for r in RATIOS])
                 axis.set_yticks([], minor=True)
             else:
-                axis.set_ylim(-POINTS, POINTS)
+                end = min(POINTS, max(map(abs, axis.get_ylim())))
+                axis.set_ylim(-end, end)
             if column == 0:
-                axis.set_ylabel(f"ratio to {ratio_to}" if log else f"less {ratio_to}'s")
+                axis.set_ylabel(f"ratio to {ratio_to}" if log else f"minus {ratio_to}")
         axis.set_xlabel(x_label)
     used = {divmod(number, columns) for number in range(len(groups))}
     for row in range(rows * kinds):
@@ -98,6 +99,8 @@ def curves(
             else:
                 grid[row, column].remove()
     alike([grid[r * kinds, c] for r, c in sorted(used)], columns, share, bottom)
+    if kinds == 2 and not log:
+        alike([grid[r * kinds + 1, c] for r, c in sorted(used)], columns, share, None)
     entry = 0.7 + 0.085 * max(map(len, shown))  # inches
     across = max(1, min(len(shown), int(3.6 * columns / entry)))
     figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=across)

@@ -72,7 +72,7 @@ def runs(quick: bool) -> list[PlannedRun]:
 
 
 def draw(table: pd.DataFrame, path: Path) -> None:
-    """Sparsity in the first row, loss in the second, one column for each (n, Q)."""
+    """Sparsity above, loss below, one column for each (n, Q); all curves lie on each other."""
     rows = []
     for column, name in MEASURES.items():
         label = [f"{name}, n = {n}, Q = {q}" for n, q in zip(table["n"], table["Q"], strict=True)]
@@ -88,6 +88,7 @@ def draw(table: pd.DataFrame, path: Path) -> None:
         columns=columns,
         log=False,
         share="row",
+        ratio_to="FedNMap",
     )
 
 

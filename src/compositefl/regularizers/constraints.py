@@ -4,6 +4,7 @@ The prox is the Euclidean projection, for any t; rho = 0. The value forgives vio
 of rounding errors.
 """
 
+import math
 from typing import ClassVar
 
 import jax
@@ -64,6 +65,11 @@ class _EntrywiseIndicator(Regularizer):
         return jnp.where(jnp.all(self.inside(x)), jnp.zeros((), x.dtype), jnp.inf)
 
 
+def _nothing_between(low: Number, high: Number) -> Number:
+    """1 where bounds leave no number: crossed, or infinite on the same side."""
+    return 1 - (low <= high) * (low < math.inf) * (high > -math.inf)
+
+
 @component
 class Box(_EntrywiseIndicator):
     """lower <= x_j <= upper for every entry; a bound may be infinite.
@@ -78,10 +84,7 @@ class Box(_EntrywiseIndicator):
 
     def __post_init__(self) -> None:
         both = self.lower, self.upper
-        inf = float("inf")
-        # Infinite on the same side, they leave no number between them.
-        good = lambda low, high: (low <= high) & (low < inf) & (high > -inf)  # noqa: E731
-        if is_traced(*both) or not largest(lambda low, high: 1 - good(low, high), *both):
+        if is_traced(*both) or not largest(_nothing_between, *both):
             return
         if all(map(is_scalar, both)):
             raise CompositeFLError(

@@ -199,6 +199,40 @@ def test_missing_values_take_the_mean_in_fit_and_predict(fit, cli):
     np.testing.assert_allclose(pd.read_csv("p.csv")["probability yes"], expected, rtol=1e-9)
 
 
+def test_categories_are_columns_of_0_and_1(fit, cli, tmp_path):
+    words = f"{BINOMIAL} --features age,stage --categories stage --penalty none --out out"
+    answer = fit(words)
+    assert answer.code == 0, answer.err
+    assert "stage against 'i'" in answer.err and "stage=ii " in answer.out
+    codes = [POOLED["stage"].eq(value) for value in ("ii", "iii")]
+    x = np.column_stack([POOLED["age"], *codes]).astype(float)
+    wanted = LogisticRegression(0.0).fit(x, POOLED["readmitted"])
+    found = load_model(tmp_path / "out" / "model.json")
+    assert list(found.feature_names_in_) == ["age", "stage=ii", "stage=iii"]
+    np.testing.assert_allclose(found.coef_, wanted.coef_, atol=1e-8)
+
+    POOLED.to_csv("new.csv", index=False)
+    answer = cli("predict", "out/model.json", "new.csv", "--out", "p.csv")
+    assert answer.code == 0, answer.err
+    chance = pd.read_csv("p.csv")["probability yes"]
+    np.testing.assert_allclose(chance, wanted.predict_proba(x)[:, 1], atol=1e-8)
+    POOLED.assign(stage="iv").to_csv("new.csv", index=False)
+    answer = cli("predict", "out/model.json", "new.csv")
+    assert answer.code == 2 and "column 'stage' holds 'iv', which is none of i, ii" in answer.err
+    content = json.loads((tmp_path / "out" / "model.json").read_text())
+    content["about"]["categories"] = {"stage": "i"}
+    (tmp_path / "m.json").write_text(json.dumps(content))
+    answer = cli("predict", "m.json", "new.csv")
+    assert answer.code == 2 and "m.json is a damaged model: categories: stage" in answer.err
+
+
+def test_all_columns_of_a_category_can_be_unpenalised(fit, tmp_path):
+    words = "--features age,stage --categories stage --unpenalized stage --alpha 10 --out out"
+    assert fit(f"{BINOMIAL} {words}").code == 0
+    age, *stages = load_model(tmp_path / "out" / "model.json").coef_[0]
+    assert age == 0 and all(stages)
+
+
 OTHER_TABLES = [  # of one more site, what the message must say
     (table(9, 5).drop(columns="dose"), "site 'x' (x.csv) lacks column 'dose', which other sites"),
     (table(9, 5).rename(columns={"age": "Age "}), "lacks column 'age', which other sites have; it"),
@@ -230,7 +264,11 @@ REFUSED = [  # options, what the one line must say
     ("--target dose --family binomial", "the target 'dose' holds numbers such as"),
     (f"--target stage --family binomial {ONLY}", "'stage' has 3: i, ii, iii"),
     (f"--target readmitted --family multinomial {ONLY}", "has no, yes: --family binomial"),
-    (BINOMIAL, "column 'stage' holds text or categories, such as 'i'"),
+    (BINOMIAL, "column 'stage' holds text or categories, such as 'i'; --categories codes it, --"),
+    (f"{BINOMIAL} --categories stages", "--categories stages: site 'h1' (h1.csv): unknown col"),
+    (f"{BINOMIAL} --categories readmitted", "--categories readmitted is named by --target alr"),
+    (f"{BINOMIAL} --categories stage --drop stage", "--categories stage is named by --drop too"),
+    (f"{BINOMIAL} --categories dose", "--categories dose: site 'h1' (h1.csv): column 'dose' hol"),
     (f"{BINOMIAL} --features age,doze", "--features doze: site 'h1' (h1.csv): unknown column"),
     (f"{BINOMIAL} --features age,readmitted", "--features readmitted is named by --target alre"),
     (f"{BINOMIAL} --drop stages", "--drop stages: site 'h1' (h1.csv): unknown column"),

@@ -104,6 +104,57 @@ def test_a_site_may_call_its_columns_otherwise(tmp_path):
     assert gap(result.params, expected(local.federation, tables)) < 1e-10
 
 
+def in_words(frame):
+    return frame.assign(smoker=np.where(frame.smoker, "yes", "no"))
+
+
+CATEGORIES = 'categories = {smoker = ["no", "yes"]}'
+
+
+def test_categories_are_coded_at_the_sites(tmp_path):
+    tables = frames()
+    own = [in_words(t) for t in tables]
+    own[0] = own[0].rename(columns={"smoker": "smokes"}).assign(smoker=7)  # something else
+    lines = {
+        "north": ("", '[columns]\nsmoker = "smokes"'),
+        "east": ("", 'x = ["smoker", "dose", "bmi", "age"]'),
+    }
+    local = Tables(tmp_path, declared(data=CATEGORIES), own, lines)
+    assert local.federation.data.features == ("age", "bmi", "dose", "smoker=yes")
+    result = local.coordinator.run()
+    assert not local.failures()
+    assert gap(result.params, expected(local.federation, tables)) < 1e-10
+
+
+def test_other_values_of_categories_are_told_at_the_site_alone(tmp_path):
+    tables = [in_words(t) for t in frames()]
+    tables[1].loc[2, "smoker"] = "formerly"
+    local = Tables(tmp_path, declared(data=CATEGORIES), tables)
+    with pytest.raises(PrivateError, match="'smoker' holds 'formerly', which is none of no, yes"):
+        local.sites["east"].load(local.federation.data, 2)
+    local.coordinator.run()
+    assert all("values that the federation does not name" in f for f in local.failures())
+    assert local.failures() and "formerly" not in str(local.failures())
+    tables[1] = tables[1].drop(columns="smoker")
+    local = Tables(tmp_path / "again", declared(data=CATEGORIES), tables)
+    with pytest.raises(PrivateError, match="lacks 'smoker'"):
+        local.sites["east"].load(local.federation.data, 2)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ('categories = {ward = ["a", "b"]}', "unknown feature in categories 'ward'"),
+        ('categories = {smoker = ["yes"]}', "smoker must be a list of two or more words"),
+        (f'kinds = {{smoker = "binary"}}\n{CATEGORIES}', "smoker has categories; it has no kind"),
+        ('categories = ["smoker"]', "must be lists of words by column"),
+    ],
+)
+def test_wrong_categories_of_a_federation(data, text):
+    with pytest.raises(CompositeFLError, match=text):
+        Federation.parse(declared(data=data))
+
+
 def without(frame):
     return frame.drop(columns="bmi")
 

@@ -106,6 +106,30 @@ def test_a_path_with_folds_equals_the_simulation(tmp_path):
     np.testing.assert_allclose(result.model.coef_, here.coef_, atol=1e-10, rtol=1e-10)
 
 
+def test_categories_with_gaps_equal_coded_columns(tmp_path):
+    table = frame().assign(grade=np.array(["low", "mid", "high"], object)[np.arange(569) % 3])
+    table.loc[::50, "grade"] = None
+    features = ("mean texture", "grade")
+    data = 'labels = ["bad", "good"]\ntarget = "outcome"\n'
+    data += 'categories = {grade = ["low", "mid", "high"]}'
+    glm = 'family = "binomial"\nalpha = 0.0\nimpute = "mean"'
+    text = declare(glm, data, features=features)
+    federation, handlers = workers(tmp_path, text, split(table))
+    server = GLMCoordinator(
+        federation, InProcess(handlers), tmp_path / "server", "first", lambda _event: None
+    )
+    result = server.run()
+    codes = [(table["grade"] == v).where(table["grade"].notna(), np.nan) for v in ("mid", "high")]
+    x = np.column_stack([table["mean texture"], *codes]).astype(float)
+    here = linear_model.LogisticRegression(0.0, impute="mean")
+    here.fit(x, table["outcome"], sites=table["site"])
+    np.testing.assert_allclose(result.model.coef_, here.coef_, atol=1e-10, rtol=1e-10)
+    result.save(tmp_path / "out")
+    again = linear_model.load_model(tmp_path / "out" / "model.json")
+    assert list(again.feature_names_in_) == ["mean texture", "grade=mid", "grade=high"]
+    assert again.about_["categories"] == {"grade": ["low", "mid", "high"]}
+
+
 def test_cox_with_the_sites_as_strata(tmp_path):
     glm = 'family = "cox"\nalpha = 0.0\nevent = "seen"'
     table, result, _ = fitted(tmp_path, declare(glm, 'target = "times"'))

@@ -18,6 +18,7 @@ from compositefl.cli.folder import check_folder, fill_folder
 from compositefl.cli.settings import number
 from compositefl.cli.wording import plain_warnings, say
 from compositefl.core.errors import CompositeFLError, unknown_name
+from compositefl.data.categories import coded_names
 from compositefl.glm.families import family as made
 from compositefl.glm.path import Progress
 from compositefl.glm.scores import check_score
@@ -41,7 +42,7 @@ def run_fit(name: str, settings: FitSettings, out: Path | None, overwrite: bool)
     if out is not None:
         check_folder(out, overwrite)
     data = fit_tables.read(settings, family)
-    _leave_out(model, settings, data.features)
+    _leave_out(model, settings, data)
     if not settings.quiet:
         say(fit_tables.summary(data, name, family))
     with plain_warnings(name), _one_line(), _progress(model, not settings.quiet):
@@ -174,9 +175,14 @@ def _ratios(text: str) -> float | list[float]:
     return found[0] if len(found) == 1 else found
 
 
-def _leave_out(model: GeneralizedLinearModel, settings: FitSettings, features: list[str]) -> None:
+def _leave_out(
+    model: GeneralizedLinearModel, settings: FitSettings, data: fit_tables.Tables
+) -> None:
     """Penalty factors of 0 for --unpenalized."""
-    names = fit_tables.split(settings.unpenalized)
+    names, features = (
+        coded_names(fit_tables.split(settings.unpenalized), data.categories),
+        data.features,
+    )
     for name in names:
         if name not in features:
             raise CompositeFLError(

@@ -118,6 +118,9 @@ def write(
         ),
     }
     title = f"{name}: {family}, {len(data.names)} sites"
-    write_fit(folder, model, title, {"name": name, **roles}, config)
+    about = {"name": name, **roles}
+    if data.categories:
+        about["categories"] = data.categories
+    write_fit(folder, model, title, about, config)
     if page.available():
         write_report([folder], folder / "report.html")

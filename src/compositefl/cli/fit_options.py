@@ -43,6 +43,15 @@ class FitSettings:
     drop: Annotated[
         list[str] | None, _text(TABLES, "Columns that are no features. Repeatable.", "NAME,...")
     ] = None
+    categories: Annotated[
+        list[str] | None,
+        _text(
+            TABLES,
+            "Columns of categories: each becomes columns of 0 and 1, one for every value but the "
+            "first. Repeatable.",
+            "NAME,...",
+        ),
+    ] = None
     weight: Annotated[str | None, _text(TABLES, "Column of sample weights.", "COLUMN")] = None
     impute: Annotated[
         str | None, _text(TABLES, "'mean': where values are missing, the mean of all sites.", "HOW")

@@ -12,6 +12,7 @@ from compositefl.cli.settings import option_name
 from compositefl.cli.wording import about
 from compositefl.core.errors import CompositeFLError, unknown_name
 from compositefl.data import site_tables, tables
+from compositefl.data.categories import Categories, coded, coded_names, values_of
 from compositefl.glm.families import FAMILIES
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Tables:
     weight: np.ndarray | None
     offset: np.ndarray | None
     names: list[str]  # of the sites
+    categories: Categories  # as they are coded in x
 
     @property
     def features(self) -> list[str]:
@@ -105,7 +107,9 @@ def read(settings: FitSettings, family: str) -> Tables:
             with about(f"--{role}", name):
                 tables.require_column(frame, name, file=where)
     y = _response(settings, family, frames)
-    features = _features(settings, frames, aside)
+    categories = _categories(settings, frames, aside)
+    frames = {where: coded(frame, categories, where) for where, frame in frames.items()}
+    features = _features(settings, frames, aside, categories)
     import pandas as pd
 
     x = pd.concat([site_tables.numbers(f, features) for f in frames.values()], ignore_index=True)
@@ -123,7 +127,7 @@ def read(settings: FitSettings, family: str) -> Tables:
                 f"--exposure {settings.exposure} holds {exposure.min():g}; it must be above 0"
             )
         offset = np.log(exposure)
-    return Tables(x, y, np.repeat(names, sizes), column("weight"), offset, names)
+    return Tables(x, y, np.repeat(names, sizes), column("weight"), offset, names, categories)
 
 
 def _frames(settings: FitSettings) -> tuple[list[str], dict[str, "pd.DataFrame"]]:
@@ -159,10 +163,30 @@ def _frames(settings: FitSettings) -> tuple[list[str], dict[str, "pd.DataFrame"]
         return list(files), site_tables.read_sites(files)
 
 
-def _features(
+def _categories(
     settings: FitSettings, frames: dict[str, "pd.DataFrame"], aside: dict[str, str]
+) -> dict[str, list[str]]:
+    """The columns of --categories with their values at all sites."""
+    found = {}
+    for name in split(settings.categories):
+        if name in aside:
+            raise CompositeFLError(f"--categories {name} is named by --{aside[name]} already")
+        if name in split(settings.drop):
+            raise CompositeFLError(f"--categories {name} is named by --drop too")
+        with about("--categories", name):
+            for where, frame in frames.items():
+                tables.require_column(frame, name, file=where)
+            found[name] = values_of(frames, name)
+    return found
+
+
+def _features(
+    settings: FitSettings,
+    frames: dict[str, "pd.DataFrame"],
+    aside: dict[str, str],
+    categories: Categories,
 ) -> list[str]:
-    wanted, dropped = split(settings.features), split(settings.drop)
+    wanted, dropped = coded_names(split(settings.features), categories), split(settings.drop)
     for name in dropped:
         if not any(name in frame.columns for frame in frames.values()):
             where, frame = next(iter(frames.items()))
@@ -215,6 +239,7 @@ def summary(data: Tables, name: str, family: str) -> str:
         parts.append(f"{len(classes)} classes ({shown})")
     if family == "cox":
         parts.append(f"{int(data.y[:, 1].sum()):,} events")
+    parts += [f"{name} against '{values[0]}'" for name, values in data.categories.items()]
     plural = f"{len(sizes)} sites of {min(sizes):,} to {max(sizes):,} rows"
     parts.append(plural if len(sizes) > 1 else "1 site")
     return f"{name}: {', '.join(parts)}"

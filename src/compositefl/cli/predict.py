@@ -11,6 +11,7 @@ from compositefl.cli.folder import check_writable
 from compositefl.cli.wording import about, plain, plain_lines, say
 from compositefl.core.errors import CompositeFLError
 from compositefl.data import site_tables, tables
+from compositefl.data.categories import Categories, checked, coded
 from compositefl.linear_model import load_model
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ def run_predict(file: Path, data: Path, out: Path | None, keep: list[str], overw
             raise CompositeFLError(f"--out {out} is a folder; it must be a file")
         if out.exists() and not overwrite:
             raise CompositeFLError(f"--out {out} exists; add --overwrite to replace it")
-    frame = tables.read_table(data)
     where = str(data)
+    frame = coded(tables.read_table(data), _categories(model, file), where)
     lacking = [name for name in model._names if name not in frame.columns]
     if lacking:
         raise CompositeFLError(f"{where} lacks {tables.list_columns(lacking)} of the model")
@@ -68,6 +69,13 @@ def run_predict(file: Path, data: Path, out: Path | None, keep: list[str], overw
     if words := _compared(model, x, frame, offset):
         say(words)
     return 0
+
+
+def _categories(model: Any, file: Path) -> Categories:
+    try:
+        return checked(model.about_.get("categories", {}))
+    except CompositeFLError as error:
+        raise CompositeFLError(f"{file} is a damaged model: {error}") from None
 
 
 def _offset(model: Any, frame: "pd.DataFrame", where: str) -> np.ndarray | None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # What `core.errors.REMEDIES` says, in options.
 REMEDIES = {
+    "code it": "--categories codes it, --drop leaves it out",
     "composite": "choose --composite server-prox or subgradient to use it with one",
     "drop it": "or leave it out with --drop",
     "drop them": "or leave them out with --drop",

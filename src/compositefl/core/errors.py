@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # the command line prints its help without loading NumPy and 
 # What helps, in words that end a message. The command line has others under the same keys
 # (`cli.wording`), as a keyword argument is an option there.
 REMEDIES = {
+    "code it": "turn it into numbers, or leave it out",
     "composite": "choose composite='server-prox' or 'subgradient' to use it with one",
     "drop it": "or leave it out",
     "drop them": "or leave them out",

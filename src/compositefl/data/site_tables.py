@@ -109,8 +109,7 @@ def _same_type(frames: Frames, name: str) -> None:
             "numbers"
         )
     raise CompositeFLError(
-        f"column '{name}' holds text or categories, such as '{words}'; turn it into numbers, ",
-        remedy="drop it",
+        f"column '{name}' holds text or categories, such as '{words}'; ", remedy="code it"
     )
 
 

@@ -4,13 +4,14 @@ Whatever is wrong is told in full to the site's operator and by its kind to the 
 of a site's columns, and values in them, are nobody else's business.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.data import Samples
+from compositefl.data.categories import coded, coded_names
 from compositefl.data.tables import class_labels, features_and_target
 from compositefl.deployment.entries import DataTable
 from compositefl.deployment.transport import PrivateError
@@ -35,15 +36,10 @@ def by_name(
     file lists, if it lists any. classes: of the model's labels, None for numbers.
     """
     _check_names(data, renamed, named, where)
+    frame = _with_codes(frame, data, renamed, where)
     own = [renamed.get(name, name) for name in data.features]
     target = renamed.get(data.target, data.target)
-    absent = [name for name in (*own, target) if name not in frame.columns]
-    if absent:
-        raise PrivateError(
-            f"{where} lacks {_listed(absent)}; [columns] in site.toml says what a column is called "
-            "here",
-            f"its data lack {len(absent)} of the {len(own) + 1} columns that the federation names",
-        )
+    _require((*own, target), frame, where)
     try:
         x, y, _ = features_and_target(frame, target, own, file=where)
     except CompositeFLError as error:
@@ -79,14 +75,9 @@ def with_others(
 
     missing: features may have gaps, which become NaN.
     """
+    frame = _with_codes(frame, data, renamed, where)
     own = {name: renamed.get(name, name) for name in (*data.features, *others)}
-    absent = [name for name in own.values() if name not in frame.columns]
-    if absent:
-        raise PrivateError(
-            f"{where} lacks {_listed(absent)}; [columns] in site.toml says what a column is called "
-            "here",
-            f"its data lack {len(absent)} of the columns that the federation names",
-        )
+    _require(own.values(), frame, where)
     features = [own[name] for name in data.features]
     gaps = frame[features].isna().to_numpy() if missing else None
     if gaps is not None and gaps.any():
@@ -97,6 +88,34 @@ def with_others(
     x = np.where(gaps, np.nan, samples.x) if gaps is not None and gaps.any() else samples.x
     more = {name: numbers_of(frame[own[name]], f"{where}: {own[name]}") for name in others}
     return Columns(x, np.asarray(samples.y, float), more)
+
+
+def _with_codes(
+    frame: "pd.DataFrame", data: DataTable, renamed: Mapping[str, str], where: str
+) -> "pd.DataFrame":
+    """The table with columns of 0 and 1 for its categories; one that has these already stays."""
+    own = {
+        renamed.get(name, name): name
+        for name in data.categories
+        if not set(coded_names([name], data.categories)) <= set(frame.columns)
+    }
+    _require(own, frame, where)
+    others = [name for name in frame.columns if name in own or name not in own.values()]
+    try:
+        values = {name: data.categories[name] for name in own.values()}
+        return coded(frame[others].rename(columns=own), values, where)
+    except CompositeFLError as error:
+        kind = "a column of categories holds values that the federation does not name"
+        raise PrivateError(str(error), kind) from error
+
+
+def _require(names: Collection[str], frame: "pd.DataFrame", where: str) -> None:
+    if absent := [name for name in names if name not in frame.columns]:
+        raise PrivateError(
+            f"{where} lacks {_listed(absent)}; [columns] in site.toml says what a column is called "
+            "here",
+            f"its data lack {len(absent)} of the {len(names)} columns that the federation names",
+        )
 
 
 def numbers_of(column: "pd.Series", where: str) -> np.ndarray:
@@ -135,7 +154,9 @@ def labels(
 def _check_names(
     data: DataTable, renamed: Mapping[str, str], named: Sequence[str] | None, where: str
 ) -> None:
-    known = {*data.features, data.target}
+    codes = set(coded_names(list(data.categories), data.categories))
+    features = [*(name for name in data.features if name not in codes), *data.categories]
+    known = {*features, data.target}
     if unknown := [name for name in renamed if name not in known]:
         raise PrivateError(
             f"[columns] renames {_listed(unknown)}, which the federation does not name",
@@ -143,7 +164,7 @@ def _check_names(
         )
     if named is None:
         return
-    wanted = {renamed.get(name, name) for name in data.features}
+    wanted = {renamed.get(name, name) for name in features}
     more = [name for name in named if name not in wanted]
     fewer = sorted(wanted - set(named))
     if more or fewer:

@@ -14,6 +14,7 @@ from compositefl.core.errors import (
     unknown_name,
     wrong_value,
 )
+from compositefl.data.categories import Categories, checked, coded_names
 
 T = TypeVar("T")
 
@@ -55,10 +56,17 @@ class DataTable:
     target: str
     labels: tuple[str, ...] = ()  # words in the target's column, for the classes 0, 1, ...
     kinds: Mapping[str, str] = field(default_factory=dict)  # of some features, see KIND_NAMES
+    # Values of features that are words, the reference first. Such a feature is a column of 0 and 1
+    # for each of the others: "ward" of a, b, c becomes "ward=b" and "ward=c" in `features`.
+    categories: Categories = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("features", "labels"):
             object.__setattr__(self, name, words(name, getattr(self, name)))
+        object.__setattr__(self, "categories", checked(self.categories))
+        for name in self.categories:
+            if name not in self.features:
+                raise unknown_name("feature in categories", name, self.features)
         if not isinstance(self.target, str):
             raise wrong_value("target", self.target, "a column", shown=repr(self.target))
         if "" in (*self.features, self.target, *self.labels):
@@ -74,6 +82,13 @@ class DataTable:
                 raise unknown_name("feature in kinds", name, self.features)
             if kind not in KIND_NAMES:
                 raise CompositeFLError(f"kinds: {name}={kind!r} must be one of {KIND_NAMES}")
+            if name in self.categories:
+                raise CompositeFLError(f"kinds: {name} has categories; it has no kind")
+        codes = coded_names([n for n in self.features if n in self.categories], self.categories)
+        object.__setattr__(self, "kinds", {**self.kinds, **dict.fromkeys(codes, "binary")})
+        object.__setattr__(self, "features", tuple(coded_names(self.features, self.categories)))
+        if len(set(self.features)) < len(self.features):
+            raise CompositeFLError("features and columns of categories must be different names")
 
 
 @dataclass(frozen=True)

@@ -53,8 +53,8 @@ class GLMResult:
         """model.json, coefficients.csv and config.json; of a path also path.csv and plot.png."""
         about = self.config | {"stopped": self.stopped, "rounds_run": self.rounds}
         if self.model is not None:
-            target = {"target": self.config["target"]}
-            write_fit(folder, self.model, self.config["run"], target, about)
+            kept: PlainValues = {name: self.config[name] for name in ("target", "categories")}
+            write_fit(folder, self.model, self.config["run"], kept, about)
             return
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.json").write_text(json.dumps(about, indent=2) + "\n")
@@ -227,6 +227,7 @@ class GLMCoordinator(RunServer):
             "federation": federation.hash,
             "run": self.name,
             "target": federation.data.target if federation.data else "",
+            "categories": dict(federation.data.categories) if federation.data else {},
             "sites": list(federation.sites),
             "left_out": left_out,
             "stood_in": sites.stood_in,

@@ -226,6 +226,15 @@ def test_categories_are_columns_of_0_and_1(fit, cli, tmp_path):
     assert answer.code == 2 and "m.json is a damaged model: categories: stage" in answer.err
 
 
+def test_the_value_that_others_are_compared_with(fit, tmp_path):
+    answer = fit(f"{BINOMIAL} --features stage --categories stage=ii --penalty none --out out")
+    assert answer.code == 0 and "stage against 'ii'" in answer.err
+    found = load_model(tmp_path / "out" / "model.json")
+    assert list(found.feature_names_in_) == ["stage=i", "stage=iii"]
+    share = POOLED["readmitted"].eq("yes").groupby(POOLED["stage"]).mean()
+    np.testing.assert_allclose(found.intercept_, np.log(share["ii"] / (1 - share["ii"])), atol=1e-8)
+
+
 def test_all_columns_of_a_category_can_be_unpenalised(fit, tmp_path):
     words = "--features age,stage --categories stage --unpenalized stage --alpha 10 --out out"
     assert fit(f"{BINOMIAL} {words}").code == 0
@@ -268,6 +277,7 @@ REFUSED = [  # options, what the one line must say
     (f"{BINOMIAL} --categories stages", "--categories stages: site 'h1' (h1.csv): unknown col"),
     (f"{BINOMIAL} --categories readmitted", "--categories readmitted is named by --target alr"),
     (f"{BINOMIAL} --categories stage --drop stage", "--categories stage is named by --drop too"),
+    (f"{BINOMIAL} --categories stage=iv", "--categories stage=iv: unknown value of stage 'iv'; d"),
     (f"{BINOMIAL} --categories dose", "--categories dose: site 'h1' (h1.csv): column 'dose' hol"),
     (f"{BINOMIAL} --features age,doze", "--features doze: site 'h1' (h1.csv): unknown column"),
     (f"{BINOMIAL} --features age,readmitted", "--features readmitted is named by --target alre"),

@@ -48,8 +48,8 @@ class FitSettings:
         _text(
             TABLES,
             "Columns of categories: each becomes columns of 0 and 1, one for every value but the "
-            "first. Repeatable.",
-            "NAME,...",
+            "first, or but VALUE. Repeatable.",
+            "NAME[=VALUE],...",
         ),
     ] = None
     weight: Annotated[str | None, _text(TABLES, "Column of sample weights.", "COLUMN")] = None

@@ -168,7 +168,8 @@ def _categories(
 ) -> dict[str, list[str]]:
     """The columns of --categories with their values at all sites."""
     found = {}
-    for name in split(settings.categories):
+    for given in split(settings.categories):
+        name, _, reference = given.partition("=")
         if name in aside:
             raise CompositeFLError(f"--categories {name} is named by --{aside[name]} already")
         if name in split(settings.drop):
@@ -176,7 +177,13 @@ def _categories(
         with about("--categories", name):
             for where, frame in frames.items():
                 tables.require_column(frame, name, file=where)
-            found[name] = values_of(frames, name)
+            values = values_of(frames, name)
+        if reference and reference not in values:
+            raise CompositeFLError(
+                f"--categories {given}: {unknown_name(f'value of {name}', reference, values)}"
+            )
+        first = [reference] if reference else []
+        found[name] = first + [value for value in values if value not in first]
     return found
 
 

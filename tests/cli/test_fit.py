@@ -276,7 +276,10 @@ REFUSED = [  # options, what the one line must say
     (BINOMIAL, "column 'stage' holds text or categories, such as 'i'; --categories codes it, --"),
     (f"{BINOMIAL} --categories stages", "--categories stages: site 'h1' (h1.csv): unknown col"),
     (f"{BINOMIAL} --categories readmitted", "--categories readmitted is named by --target alr"),
-    (f"{BINOMIAL} --categories stage --drop stage", "--categories stage is named by --drop too"),
+    (
+        f"{BINOMIAL} --categories stage --drop stage",
+        "--categories stage is named by --drop already",
+    ),
     (f"{BINOMIAL} --categories stage=iv", "--categories stage=iv: unknown value of stage 'iv'; d"),
     (f"{BINOMIAL} --categories dose", "--categories dose: site 'h1' (h1.csv): column 'dose' hol"),
     (f"{BINOMIAL} --features age,doze", "--features doze: site 'h1' (h1.csv): unknown column"),

@@ -171,11 +171,26 @@ def test_without_sites_the_rows_are_spread(cli, csv):
     assert cli(*PGD, csv(), *number, "--model", "linear").code == 0
 
 
+def test_categories_of_a_table_and_of_its_test(cli, csv, tmp_path):
+    words = ["--target", "healthy", "--categories", "clinic=Kiel", "--clients", "2"]
+    test = csv("test.csv", clinic="Ulm")
+    answer = cli(*PGD, csv(), *words, "--test", test, "--out", tmp_path / "out")
+    assert answer.code == 0, answer.err
+    about = json.loads((tmp_path / "out" / "config.json").read_text())["data"]
+    assert about["features"] == ["age", "dose", "smokes", "clinic=Bonn", "clinic=Ulm"]
+    assert about["categories"] == {"clinic": ["Kiel", "Bonn", "Ulm"]}
+    answer = cli(*PGD, csv(), *words, "--test", csv("test.csv", clinic="Trier"))
+    assert answer.code == 2 and "'Trier', which is none of Kiel, Bonn, Ulm" in answer.err
+
+
 REFUSED = [  # options after --data FILE, what the message must say
     ("--target heathy", "did you mean 'healthy'"),
     ("", "needs --target COLUMN, one of: age, dose, smokes, clinic, healthy"),
     ("--target healthy", "'clinic' (such as 'Ulm') holds text or categories"),
-    ("--target healthy", "leave them out with --drop"),
+    ("--target healthy", "--categories codes them, --drop leaves them out"),
+    ("--target healthy --categories clinik", "--categories clinik: "),
+    ("--target healthy --site clinic --categories clinic", "clinic is named by --site already"),
+    ("--target healthy --categories clinic=Trier", "unknown value of clinic 'Trier'"),
     ("--target healthy --drop clinik", "unknown column 'clinik'"),
     ("--target healthy --site clinik", "unknown column 'clinik'"),
     ("--target healthy --site clinic --clients 3", "--clients 3 does not go here: --site clinic"),

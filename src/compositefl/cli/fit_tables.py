@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from compositefl.cli.coding import chosen_categories
 from compositefl.cli.fit_options import FitSettings
 from compositefl.cli.settings import option_name
 from compositefl.cli.wording import about
 from compositefl.core.errors import CompositeFLError, unknown_name
 from compositefl.data import site_tables, tables
-from compositefl.data.categories import Categories, coded, coded_names, values_of
+from compositefl.data.categories import Categories, coded, coded_names
 from compositefl.glm.families import FAMILIES
 
 if TYPE_CHECKING:
@@ -107,7 +108,8 @@ def read(settings: FitSettings, family: str) -> Tables:
             with about(f"--{role}", name):
                 tables.require_column(frame, name, file=where)
     y = _response(settings, family, frames)
-    categories = _categories(settings, frames, aside)
+    taken = aside | dict.fromkeys(split(settings.drop), "drop")
+    categories = chosen_categories(split(settings.categories), frames, taken)
     frames = {where: coded(frame, categories, where) for where, frame in frames.items()}
     features = _features(settings, frames, aside, categories)
     import pandas as pd
@@ -161,30 +163,6 @@ def _frames(settings: FitSettings) -> tuple[list[str], dict[str, "pd.DataFrame"]
         files[name] = file
     with about("--site"):
         return list(files), site_tables.read_sites(files)
-
-
-def _categories(
-    settings: FitSettings, frames: dict[str, "pd.DataFrame"], aside: dict[str, str]
-) -> dict[str, list[str]]:
-    """The columns of --categories with their values at all sites."""
-    found = {}
-    for given in split(settings.categories):
-        name, _, reference = given.partition("=")
-        if name in aside:
-            raise CompositeFLError(f"--categories {name} is named by --{aside[name]} already")
-        if name in split(settings.drop):
-            raise CompositeFLError(f"--categories {name} is named by --drop too")
-        with about("--categories", name):
-            for where, frame in frames.items():
-                tables.require_column(frame, name, file=where)
-            values = values_of(frames, name)
-        if reference and reference not in values:
-            raise CompositeFLError(
-                f"--categories {given}: {unknown_name(f'value of {name}', reference, values)}"
-            )
-        first = [reference] if reference else []
-        found[name] = first + [value for value in values if value not in first]
-    return found
 
 
 def _features(

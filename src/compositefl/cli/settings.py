@@ -157,6 +157,15 @@ class Settings(RunSettings):
     drop: Annotated[
         list[str] | None, _text(PROBLEM, "Column that is no feature. Repeatable.", "COLUMN")
     ] = None
+    categories: Annotated[
+        list[str] | None,
+        _text(
+            PROBLEM,
+            "Column of categories: it becomes columns of 0 and 1, one for every value but the "
+            "first, or but VALUE. Repeatable.",
+            "COLUMN[=VALUE]",
+        ),
+    ] = None
     test: Annotated[
         str | None, _text(PROBLEM, "Table of the same columns to measure accuracy on.", "FILE")
     ] = None

@@ -2,25 +2,30 @@
 
 import inspect
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from compositefl.cli.coding import chosen_categories
 from compositefl.cli.methods import convert, own, split_pair
 from compositefl.cli.settings import Settings, option_name
 from compositefl.cli.wording import about
 from compositefl.core.errors import CompositeFLError, unknown_name
 from compositefl.core.types import Array, Batch, PlainValues
 from compositefl.data import DATASETS, Dataset, Samples, load, tables
+from compositefl.data.categories import Categories, coded
 from compositefl.data.partition import PARTITIONS, Partition, from_indices
 from compositefl.data.tables import Label
 from compositefl.models import MODELS, REGRESSION
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ANY = (bool, int, float, str)
 CLIENTS = 20
 SHAPE_OPTIONS = ("alpha", "beta")  # of a partition, besides the number of clients and the seed
 SPREADING = ("partition", "clients", *SHAPE_OPTIONS)
-OF_TABLES = ("target", "site", "drop", "test")
+OF_TABLES = ("target", "site", "drop", "categories", "test")
 OF_DATASETS = ("dataset", "data_folder", "data_option")
 
 
@@ -97,11 +102,15 @@ def _table(file: str, settings: Settings) -> Source:
             columns = ", ".join(map(str, frame.columns[:10]))
             raise CompositeFLError(f"{file} needs --target COLUMN, one of: {columns}")
         aside = [*(settings.drop or []), *([settings.site] if settings.site else [])]
-        x, y, features = tables.features_and_target(frame, settings.target, drop=aside, file=file)
+        categories = _categories(settings, frame, file)
+        table = coded(frame, categories, file)
+        x, y, features = tables.features_and_target(table, settings.target, drop=aside, file=file)
         y, names = _targets(settings.model, y, None, file)
     test = None
     if settings.test is not None:
-        test = _test_table(settings.test, settings.target, settings.model, features, names)
+        test = _test_table(
+            settings.test, settings.target, settings.model, features, categories, names
+        )
     if settings.site is None:
         spread = settings.partition or "iid"
         if spread == "synthetic":
@@ -113,15 +122,33 @@ def _table(file: str, settings: Settings) -> Source:
         with about("--data"):
             rows = tables.site_rows(frame, settings.site, file=file)
         clients, sites = from_indices(Samples(x, y), rows.values()), list(rows)
-    about_ = {"features": features, "target": settings.target, "classes": names, "sites": sites}
+    about_: PlainValues = {
+        "features": features,
+        "target": settings.target,
+        "classes": names,
+        "sites": sites,
+    }
+    about_ |= {"categories": categories} if categories else {}
     return Source(file, clients, test, None if names is None else len(names), about_)
 
 
+def _categories(settings: Settings, frame: "pd.DataFrame", file: str) -> dict[str, list[str]]:
+    taken = {str(settings.target): "target", str(settings.site): "site"}
+    taken |= dict.fromkeys(settings.drop or [], "drop")
+    given = [part for text in settings.categories or [] for part in text.split(",") if part]
+    return chosen_categories(given, {file: frame}, taken)
+
+
 def _test_table(
-    file: str, target: str, model: str, features: list[str], names: list[Label] | None
+    file: str,
+    target: str,
+    model: str,
+    features: list[str],
+    categories: Categories,
+    names: list[Label] | None,
 ) -> Samples:
     with about("--test"):
-        frame = tables.read_table(file)
+        frame = coded(tables.read_table(file), categories, file)
         x, y, _ = tables.features_and_target(frame, target, features, file=file)
         return Samples(x, _targets(model, y, names, file)[0])
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 # What `core.errors.REMEDIES` says, in options.
 REMEDIES = {
     "code it": "--categories codes it, --drop leaves it out",
+    "code them": "--categories codes them, --drop leaves them out",
     "composite": "choose --composite server-prox or subgradient to use it with one",
     "drop it": "or leave it out with --drop",
-    "drop them": "or leave them out with --drop",
     "features": "name the features with --features, or leave the others out with --drop",
     "fixed steps": "it needs --set random=false",
     "folder": "or into a folder named by --data-folder or $COMPOSITEFL_DATA",

@@ -15,9 +15,9 @@ if TYPE_CHECKING:  # the command line prints its help without loading NumPy and 
 # (`cli.wording`), as a keyword argument is an option there.
 REMEDIES = {
     "code it": "turn it into numbers, or leave it out",
+    "code them": "turn them into numbers, or leave them out",
     "composite": "choose composite='server-prox' or 'subgradient' to use it with one",
     "drop it": "or leave it out",
-    "drop them": "or leave them out",
     "features": "name the features, or leave the others out",
     "fixed steps": "it needs random=False",
     "folder": "or into a folder named by folder= or $COMPOSITEFL_DATA",

@@ -207,8 +207,8 @@ def _refuse_text(frame: "pd.DataFrame", file: str | Path) -> None:
     if found:
         raise CompositeFLError(
             f"{file}: features must be numbers, but {list_columns(found, quote=False)} "
-            f"{'hold' if len(found) > 1 else 'holds'} text or categories; turn them into numbers, ",
-            remedy="drop them",
+            f"{'hold' if len(found) > 1 else 'holds'} text or categories; ",
+            remedy="code them",
         )
 
 

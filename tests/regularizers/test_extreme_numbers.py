@@ -87,3 +87,11 @@ def test_sums_do_not_overflow(size):
     if size > 1:
         np.testing.assert_array_equal(ends, single(2, 0, 0))
     assert np.isfinite(ends).all()
+
+
+def test_two_four_compares_groups_whose_products_overflow():
+    z = single(1e38, -1e38, 1, 0.5, 3e38, 0, 0, 1)
+    pairs = single(1e38, -1e38, 0, 0, 3e38, 0, 0, 1)  # a third entry costs 1e74
+    np.testing.assert_array_equal(R.TwoFour(0.1).prox(z, 0.1), pairs)
+    np.testing.assert_array_equal(R.TwoFour(1e30).prox(z, 1e8), pairs)
+    np.testing.assert_array_equal(R.TwoFour(0.1).prox(z, 0.0), z)

@@ -93,6 +93,13 @@ class TwoFour(Regularizer):
         )
         place = jnp.sum(larger, axis=2)[:, :, None] == np.arange(4)
         u = list(jnp.sum(jnp.where(place, m[:, :, None], 0), axis=1).T)
+        # Products of three large entries overflow. The minimiser of u/c with the weight c s is w/c,
+        # exactly for a power of two c; beyond `most` a weight leaves two entries, whatever it is.
+        bits = jnp.finfo(z.dtype).maxexp // 4
+        exponent = jnp.where(jnp.isfinite(u[0]), jnp.maximum(jnp.frexp(u[0])[1] - bits, 0), 0)
+        c, most = jnp.ldexp(jnp.ones_like(u[0]), exponent), 2.0 ** (bits - 6)
+        u = [entry / c for entry in u]
+        s = jnp.where(exponent > 0, jnp.minimum(s * c, most), s)
 
         def cost(w: list[jax.Array]) -> jax.Array:
             distance: jax.Array = sum((w[j] - u[j]) ** 2 for j in range(4)) / 2
@@ -106,5 +113,6 @@ class TwoFour(Regularizer):
             lower = cost(w) < cost(best) - margin
             best = [jnp.where(lower, w[j], best[j]) for j in range(4)]
 
+        best = [c * entry for entry in best]
         back = jnp.sum(jnp.where(place, jnp.stack(best, axis=1)[:, None, :], 0), axis=2)
         return jnp.sign(z) * back.reshape(z.shape)

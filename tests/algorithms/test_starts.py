@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import compositefl as cfl
-from compositefl.algorithms import NormSGD
+from compositefl.algorithms import STEM, VRLSGD, NormSGD
 from compositefl.core.component import replace
 from compositefl.core.vector import Vector
 
@@ -15,6 +15,8 @@ METHODS = (
     cfl.ZA1(**STEPS),
     cfl.FedCanon(**STEPS),
     cfl.FedDA(**STEPS),
+    VRLSGD(composite="server-prox", **STEPS),
+    STEM(composite="server-prox", gradient_weight=0.5, **STEPS),
     NormSGD(lr=0.5, gamma=0.9),
 )
 PENALTIES = (cfl.L1(0.3), cfl.ElasticNet(0.3, 0.1), cfl.SquaredL2(0.2), cfl.MCP(0.3, 4.0))

@@ -87,6 +87,10 @@ class STEM(AveragingAlgorithm):
         x = server.x - eta * server.d
         return self.prox(x, self.local_steps * eta) if self.composite == "server-prox" else x
 
+    def start_at(self, x0: Vector) -> Vector:
+        # the prox of `server_step` before the first round, where eta is eta_a
+        return x0 + self.eta_hat * self.subgradient(x0) if self.composite == "server-prox" else x0
+
     def init_server(self, x0: Vector) -> State:
         return State(x0, x0.zeros(), jnp.int32(0))
 

@@ -32,6 +32,9 @@ class VRLSGD(AveragingAlgorithm):
     prox_counts_steps = True
     needs_everyone = "every client must see every mean to keep its correction"
 
+    def start_at(self, x0: Vector) -> Vector:
+        return x0 + self.eta_hat * self.subgradient(x0) if self.composite == "server-prox" else x0
+
     def init_server(self, x0: Vector) -> Vector:
         return x0
 

@@ -75,6 +75,12 @@ def test_raw_features():
         cfl.Problem(total, np.zeros(3), big)
 
 
+@pytest.mark.filterwarnings("error")
+def test_numbers_beyond_float32_are_left_to_the_run():
+    huge = [(1e200 * x, y) for x, y in CLIENTS]
+    cfl.Problem(squared_loss, np.zeros(3), huge)
+
+
 class Centred(torch.nn.Module):
     """Samples that depend on each other without a layer that says so."""
 

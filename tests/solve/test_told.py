@@ -185,6 +185,13 @@ def test_features_of_very_different_scale_are_told_once():
     assert not cautions(raw, ALGORITHM, options)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("scale, words", [(1e200, "1 and 0 of x"), (1e-200, "0 and 1 of x")])
+def test_columns_whose_squares_leave_float64(scale, words):
+    said = cautions(table_of([scale, 1.0]), ALGORITHM, Options(rounds=1, weights="uniform"))
+    assert words in said[0] and "e+200" in said[0]
+
+
 @pytest.mark.parametrize("scales", [[1.0, 0.01, 5.0], [0.0, 3.0, 0.0]])
 def test_features_of_about_one_scale_are_not(scales):
     assert not cautions(table_of(scales), ALGORITHM, Options(rounds=1, weights="uniform"))

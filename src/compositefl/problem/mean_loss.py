@@ -65,7 +65,8 @@ def _values(loss: Loss, params: Params, batch: Batch, count: int) -> tuple[float
     if hasattr(loss, "value_and_gradient"):  # computed outside JAX
         cut = lambda i: jax.tree.map(lambda a: a[i : i + 1], batch)  # noqa: E731
         return float(loss(params, batch)), np.array([loss(params, cut(i)) for i in range(count)])
-    whole, single = _compiled(loss, params, batch)
+    with np.errstate(over="ignore"):  # numbers beyond float32 are refused where a run takes them
+        whole, single = _compiled(loss, params, batch)
     return float(whole), np.asarray(single, float)
 
 

@@ -34,7 +34,11 @@ def feature_scales(problem: Problem) -> Scales | None:
     there = (x != 0).sum(0)
     if np.count_nonzero(there) < 2 or not np.isfinite(x).all():
         return None
-    scale = np.sqrt((x**2).sum(0) / np.maximum(there, 1))
     used = np.flatnonzero(there)
-    small, large = used[np.argmin(scale[used])], used[np.argmax(scale[used])]
-    return Scales(int(small), int(large), float(scale[large] / scale[small]))
+    x, there = x[:, used], there[used]
+    largest = np.abs(x).max(0)  # squares of large numbers overflow, those of small ones vanish
+    scale = largest * np.sqrt(((x / largest) ** 2).sum(0) / there)
+    small, large = np.argmin(scale), np.argmax(scale)
+    with np.errstate(over="ignore"):
+        ratio = float(scale[large] / scale[small])
+    return Scales(int(used[small]), int(used[large]), ratio)

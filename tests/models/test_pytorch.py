@@ -1,5 +1,6 @@
 """PyTorch modules: the trajectory of the same network in JAX, and what is refused."""
 
+import copy
 import re
 
 import jax
@@ -208,6 +209,66 @@ def test_what_is_refused(digits):
     with pytest.raises(cfl.CompositeFLError, match=r"'0\.weight'\] has shape \(\)"):
         params = cfl.models.from_torch(network()).init(None)
         cfl.models.to_torch(params | {"0.weight": 0}, network())
+
+
+class Rare(nn.Module):
+    """A dropout that two samples do not see."""
+
+    def __init__(self):
+        super().__init__()
+        self.each, self.drop = nn.Linear(64, 10), nn.Dropout(1e-9)
+
+    def forward(self, x):
+        return self.drop(self.each(x))
+
+
+@pytest.mark.parametrize(
+    "module, message",
+    [
+        (Rare, "as with dropout"),
+        (lambda: nn.Sequential(nn.LazyLinear(10)), "call it once on a batch"),
+    ],
+)
+def test_what_a_module_may_not_have(digits, module, message):
+    with pytest.raises(cfl.CompositeFLError, match=message):
+        cfl.models.from_torch(module()).problem(digits[0])
+
+
+def test_several_inputs_are_refused():
+    x, y = np.ones((6, 4), np.float32), np.arange(6) % 3
+    for several in ((x, x[:, :2]), {"a": x, "b": x}):
+        with pytest.raises(cfl.CompositeFLError, match="takes one array of inputs"):
+            cfl.models.from_torch(nn.Linear(4, 3)).problem([(several, y)] * 2)
+
+
+class Odd(nn.Module):
+    """Sparse gradients of an embedding, and a parameter without entries."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.none = nn.Embedding(5, 3, sparse=True), nn.Parameter(torch.ones(0, 2))
+
+    def forward(self, x):
+        return self.words(x).sum(1)
+
+
+def test_sparse_gradients_and_empty_parameters():
+    x, y = np.arange(24).reshape(8, 3) % 5, np.arange(8) % 3
+    torch.manual_seed(0)
+    odd = Odd()
+    dense = copy.deepcopy(odd)
+    dense.words.sparse = False
+    runs = [
+        solve(cfl.models.from_torch(m).problem([(x, y)] * 2), batch_size=4) for m in (odd, dense)
+    ]
+    np.testing.assert_array_equal(*(r.params["words.weight"] for r in runs))
+
+
+def test_bfloat16_becomes_float32():
+    x, y = np.ones((6, 4), np.float32), np.arange(6) % 3
+    model = cfl.models.from_torch(nn.Linear(4, 3, dtype=torch.bfloat16))
+    result = solve(model.problem([(x, y)] * 2), dtype="float32")
+    assert result.params["weight"].dtype == np.float32
 
 
 def test_outputs_for_new_inputs(digits):

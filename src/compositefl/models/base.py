@@ -91,6 +91,11 @@ class Model:
 
     def _check_targets(self, who: str, batch: Batch) -> None:
         for part in unpack(batch):
+            if isinstance(part, (tuple, list, Mapping)) and isinstance(self.loss, External):
+                raise CompositeFLError(
+                    f"{who}: {self.name} takes one array of inputs and one of targets; put several "
+                    "inputs side by side and split them in forward"
+                )
             if np.iscomplexobj(part) and isinstance(self.loss, (NetworkLoss, External)):
                 raise CompositeFLError(
                     f"{who} has complex numbers; {self.name} takes real ones: the real and the "

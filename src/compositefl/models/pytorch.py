@@ -13,6 +13,8 @@ from functools import partial
 import numpy as np
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.parameter import is_lazy
 
 from compositefl.core.errors import CompositeFLError, wrong_value
 from compositefl.core.types import Array, Batch, Params
@@ -41,7 +43,15 @@ def model(
     """See `compositefl.models.from_torch`."""
     if not isinstance(module, torch.nn.Module):
         raise wrong_value("module", module, "a torch.nn.Module", shown=repr(module))
+    if any(map(is_lazy, module.parameters())):
+        raise CompositeFLError(
+            f"{type(module).__name__} has lazy layers without shapes yet; call it once on a batch"
+        )
     module = copy.deepcopy(module)  # what the user does with theirs later does not matter
+    if any(p.dtype == torch.bfloat16 for p in module.parameters()):
+        module = module.to(
+            dtype=torch.float32
+        )  # NumPy has no bfloat16; a run does not compute in it
     params = {
         name: p.detach().cpu().numpy().copy()
         for name, p in module.named_parameters()
@@ -79,6 +89,25 @@ def load(params: Mapping[str, Array], module: torch.nn.Module) -> torch.nn.Modul
         for name, parameter in wanted.items():
             parameter.copy_(torch.tensor(np.asarray(params[name])))
     return module
+
+
+def _numbers(gradient: torch.Tensor) -> np.ndarray:
+    """As an array; that of an embedding may be sparse."""
+    found: np.ndarray = gradient.to_dense().cpu().numpy()
+    return found
+
+
+def _draws(module: torch.nn.Module) -> bool:
+    """Whether a layer drops numbers at random; on few samples it may happen to drop none."""
+
+    def rate(m: torch.nn.Module) -> float:
+        if isinstance(m, _DropoutNd):
+            return m.p
+        if isinstance(m, torch.nn.RNNBase):
+            return m.dropout if m.num_layers > 1 else 0.0
+        return m.dropout if isinstance(m, torch.nn.MultiheadAttention) else 0.0
+
+    return any(m.training and rate(m) > 0 for m in module.modules())
 
 
 class Apply:
@@ -197,7 +226,7 @@ class Mean(External):
             wanted = list(loaded.parameters.values())
             found = torch.autograd.grad(value, wanted, materialize_grads=True)
         names = loaded.parameters
-        gradient = {name: g.cpu().numpy() for name, g in zip(names, found, strict=True)}
+        gradient = {name: _numbers(g) for name, g in zip(names, found, strict=True)}
         return value.detach().cpu().numpy(), gradient
 
     def values_and_gradients(self, params: Params, batch: Batch) -> tuple[np.ndarray, Params]:
@@ -212,7 +241,7 @@ class Mean(External):
                 found = torch.autograd.grad(
                     values.sum(), list(weights.values()), materialize_grads=True
                 )
-        gradient = {name: g.cpu().numpy() for name, g in zip(weights, found, strict=True)}
+        gradient = {name: _numbers(g) for name, g in zip(weights, found, strict=True)}
         return values.detach().cpu().numpy(), gradient
 
     def _of_all(
@@ -257,7 +286,7 @@ class Mean(External):
         for number, one in enumerate(two):
             _, wanted = self.value_and_gradient(one, tuple(a[number] for a in batches))
             for name, gradient in wanted.items():
-                size = max(float(np.abs(gradient).max()), 1e-6)
+                size = float(np.abs(gradient).max(initial=1e-6))
                 if not np.allclose(found[name][number], gradient, rtol=0, atol=1e-3 * size):
                     return "torch.func gives another gradient"
         return ""
@@ -301,7 +330,7 @@ class Mean(External):
                 f"{self.function} returned shape {tuple(first.shape)} for {len(x)} samples; it "
                 "must return one number a sample (PyTorch's own losses: reduction='none')"
             )
-        if not torch.equal(first, again):
+        if not torch.equal(first, again) or _draws(present.module):
             raise CompositeFLError(
                 f"{self.name} gives another answer each time, as with dropout; the loss must be a "
                 "function of parameters and batch: call eval() first or set the dropout to 0"

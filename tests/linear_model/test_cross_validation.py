@@ -266,6 +266,16 @@ def test_the_best_of_several_ratios():
     assert model.cv_mean_.min() == pytest.approx(min(best.values()))
 
 
+@pytest.mark.parametrize("penalty, ratio", [("l1", 1.0), ("l2", 0.0)])
+def test_a_penalty_by_name_has_its_own_ratio(penalty, ratio):
+    """Not the l1_ratio of the estimator, which is 0.5 by default."""
+    X, y = tables.diabetes()
+    named = ElasticNetCV(penalty=penalty, cv=3, alphas=4).fit(X, y)
+    wanted = ElasticNetCV(l1_ratio=ratio, cv=3, alphas=4).fit(X, y)
+    assert named.l1_ratio_ == ratio
+    np.testing.assert_array_equal(named.coef_path_, wanted.coef_path_)
+
+
 def test_rounds_along_a_path():
     """At most 4 on average, 15 for a single alpha, on three families."""
     X, eta = tables.wild(200)

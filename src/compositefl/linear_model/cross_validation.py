@@ -21,6 +21,7 @@ from compositefl.glm.spec import Spec
 from compositefl.linear_model.base import GeneralizedLinearModel
 from compositefl.linear_model.classification import Classifier
 from compositefl.linear_model.inputs import ArrayLike, missing
+from compositefl.linear_model.penalties import RATIOS
 from compositefl.linear_model.regression import DevianceScore, Regressor
 from compositefl.linear_model.survival import SurvivalModel
 
@@ -67,10 +68,19 @@ class CrossValidated(GeneralizedLinearModel):
     is_path = True
 
     def _ratios(self) -> list[float]:
-        found = [float(r) for r in np.atleast_1d(np.asarray(self.l1_ratio, float))]
-        if not found:
-            raise wrong_value("l1_ratio", self.l1_ratio, "a number in [0, 1], or several")
-        return found
+        """Those to choose from; a penalty by another name has its own, or none."""
+        try:
+            found = np.atleast_1d(np.asarray(self.l1_ratio, float))
+        except (TypeError, ValueError):
+            found = np.empty(0)
+        if not len(found) or found.ndim > 1 or not ((found >= 0) & (found <= 1)).all():
+            shown = repr(self.l1_ratio)
+            wanted = "a number in [0, 1], or several"
+            raise wrong_value("l1_ratio", self.l1_ratio, wanted, shown=shown)
+        if isinstance(self.penalty, str) and self.penalty in RATIOS:
+            return [RATIOS[self.penalty]]
+        plain = self.penalty is None or self.penalty == "elasticnet"
+        return [float(ratio) for ratio in (found if plain else found[:1])]
 
     def _numbers(self) -> dict[str, Any]:
         alphas: int | Array
@@ -78,9 +88,15 @@ class CrossValidated(GeneralizedLinearModel):
             require_integer(alphas=self.alphas)
             alphas = int(self.alphas)
         else:
-            alphas = np.atleast_1d(np.asarray(self.alphas, float))
-            if not (alphas >= 0).all() or not len(alphas):
-                raise wrong_value("alphas", self.alphas, "a number of alphas, or alphas >= 0")
+            try:
+                alphas = np.asarray(self.alphas, float)
+            except (TypeError, ValueError):
+                alphas = np.empty(0)
+            good = alphas.ndim == 1 and len(alphas) and ((alphas >= 0) & (alphas < np.inf)).all()
+            if not good:
+                shown = repr(self.alphas)
+                wanted = "a whole number of alphas, or a list of finite alphas >= 0"
+                raise wrong_value("alphas", self.alphas, wanted, shown=shown)
         return {
             "alphas": alphas,
             "l1_ratio": self._ratios()[0],
@@ -102,6 +118,10 @@ class CrossValidated(GeneralizedLinearModel):
             raise wrong_value("cv", self.cv, "at least 2 folds")
         require_integer(minimum=0, random_state=self.random_state)
         require_positive(cv_tol=self.cv_tol)
+        if self.eps is not None:
+            require_positive(eps=self.eps)
+            if self.eps >= 1:
+                raise wrong_value("eps", self.eps, "in (0, 1)")
 
     def _prepare(self, sites: LocalSites, X: ArrayLike, y: Array, rows: dict[str, Array]) -> None:
         if self._draws:
@@ -131,7 +151,7 @@ class CrossValidated(GeneralizedLinearModel):
     def _given_folds(self, X: ArrayLike, y: Array) -> Array:
         """1, ..., K from fold numbers, a splitter or its pairs; each sample in one fold."""
         pairs = None
-        if hasattr(self.cv, "split"):
+        if hasattr(self.cv, "split") and not isinstance(self.cv, str):
             pairs = self.cv.split(X, y[:, 1] if y.ndim > 1 else y)
         elif isinstance(self.cv, list) and all(isinstance(pair, tuple) for pair in self.cv):
             pairs = self.cv

@@ -22,6 +22,12 @@ def chosen_penalty(
     if penalty is None or (isinstance(penalty, str) and penalty == "elasticnet"):
         return None, {}
     if isinstance(penalty, str) and penalty == "none":
+        if path:
+            raise CompositeFLError(
+                "penalty='none' has no alpha to choose; the estimator without CV takes it",
+                parameter="penalty",
+                value=penalty,
+            )
         return None, {"alphas": [0.0]}
     if isinstance(penalty, str) and penalty in RATIOS:
         return None, {"l1_ratio": RATIOS[penalty]}
@@ -35,6 +41,13 @@ def chosen_penalty(
         raise CompositeFLError(
             f"penalty={penalty!r} must be None, 'l1', 'l2', 'elasticnet', 'none', 'mcp', 'scad' or "
             "a regulariser of the library, such as compositefl.GroupLasso(0.1)",
+            parameter="penalty",
+            value=penalty,
+        )
+    if path and not phi.has_field("weight"):
+        raise CompositeFLError(
+            f"penalty={penalty!r} has no weight that the alphas of a path could be; the estimator "
+            "without CV takes it",
             parameter="penalty",
             value=penalty,
         )

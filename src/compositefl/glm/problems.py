@@ -25,6 +25,7 @@ class Problems:
     def __init__(self, spec: Spec, sites: Sites):
         self.spec = spec
         self.described = sites.ask("describe", problems=spec.problems)
+        _refuse_overflow(*(self.described[n] for n in ("weight", "sum_x", "sum_y", "sum_yy")))
         self.p = len(self.described["sum_x"])
         self.k = spec.family.outputs(spec.classes)
         self.size = (1 + self.p) * self.k + spec.family.has_scale
@@ -47,6 +48,7 @@ class Problems:
     def _units(self, sites: Sites) -> Scaling:
         spec = self.spec
         mean, deviation = scaling.measure(sites, spec.problems, self.described)
+        _refuse_overflow(deviation)
         centred = spec.intercept or spec.family.coupled
         made = scaling.choose(mean, deviation, intercept=centred, standardize=spec.standardize)
         if spec.penalty is not None and not spec.standardize:
@@ -147,6 +149,14 @@ class Problems:
         made = self.penalty(q, 1.0, l1_ratio=1.0)
         assert isinstance(made, ElasticNet)
         return ElasticNet(np.where(made.l1 > 0, BARRED, 0.0), 0 * made.l2, made.lower, made.upper)
+
+
+def _refuse_overflow(*sums: Array) -> None:
+    """Numbers that are fine may have infinite sums: large weights times large squares."""
+    if not all(np.isfinite(one).all() for one in sums):
+        raise CompositeFLError(
+            "sums over the samples overflow: choose other units for features, target or weights"
+        )
 
 
 def _where(q: int) -> str:

@@ -46,7 +46,8 @@ def measure(sites: Sites, problems: int, described: dict[str, Array]) -> tuple[A
     mean = np.divide(described["sum_x"], there, out=np.zeros_like(there), where=there > 0)
     sums = sites.ask("spread", problems=problems, mean=mean)
     weight = described["weight"][:, None]
-    variance = sums["sum_zz"] / weight - (sums["sum_z"] / weight) ** 2
+    with np.errstate(over="ignore", invalid="ignore"):  # is told in `Problems`
+        variance = sums["sum_zz"] / weight - (sums["sum_z"] / weight) ** 2
     deviation = np.sqrt(np.maximum(variance, 0.0))
     return mean, np.where(deviation > CONSTANT * np.abs(mean), deviation, 0.0)
 

@@ -69,6 +69,7 @@ class Site:
 
     # --- answers --------------------------------------------------------------------------------
 
+    @np.errstate(over="ignore")  # is told with the sum
     def describe(self, problems: int) -> Sums:
         """Rows, weights, means of the response and missing values; by problem where it matters."""
         missing = self._missing()
@@ -89,6 +90,7 @@ class Site:
             "saturated": np.array(self._saturated()),
         }
 
+    @np.errstate(over="ignore")
     def spread(self, problems: int, mean: Array) -> Sums:
         """Sums of z and z^2, z = x - mean, over the training samples of each problem."""
         by_problem = self._training(problems)

@@ -1,5 +1,6 @@
 """What is to be fitted: family, penalty, path and cross-validation."""
 
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -56,8 +57,10 @@ class Spec:
     max_rounds: int = 100  # for one alpha
 
     def __post_init__(self) -> None:
-        if not 0 <= self.l1_ratio <= 1:
-            raise wrong_value("l1_ratio", self.l1_ratio, "in [0, 1]")
+        real = isinstance(self.l1_ratio, numbers.Real) and not isinstance(self.l1_ratio, bool)
+        if not real or not 0 <= self.l1_ratio <= 1:
+            shown = repr(self.l1_ratio)
+            raise wrong_value("l1_ratio", self.l1_ratio, "a number in [0, 1]", shown=shown)
         if isinstance(self.alphas, int):
             require_integer(alphas=self.alphas)
         elif self.alphas is not None:

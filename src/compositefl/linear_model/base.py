@@ -152,6 +152,7 @@ class GeneralizedLinearModel(BaseEstimator):
         rows = inputs.site_rows(sites, n)
         names = inputs.column_names(getattr(self, "feature_names_in_", None), p)
         inputs.refuse_missing(X, rows, names, self.impute)
+        inputs.check_sizes(X, y if y.ndim == 1 else None, names)
         made = self._family(classes)
         self._check_response(made, y, rows)
         weight = inputs.check_weights(inputs.per_sample("sample_weight", sample_weight, n))
@@ -286,6 +287,7 @@ class GeneralizedLinearModel(BaseEstimator):
     def _linear_predictor(self, X: ArrayLike, offset: ArrayLike | None = None) -> Array:
         """offset + intercept + X b, of shape (n, k)."""
         check_is_fitted(self)
+        inputs.check_columns(X)
         X = validate_data(
             self,
             X,

@@ -1,6 +1,7 @@
 """From what users hand in to sites: tables, labels, weights, each checked with a one-line error."""
 
 from collections.abc import Sequence
+from datetime import date, timedelta
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,11 +16,17 @@ Array = np.ndarray
 # or a column of pandas; a table (X) also as a DataFrame or a sparse matrix. One number for all is
 # fine where each sample or feature has one.
 ArrayLike: TypeAlias = Any
+SMALLEST, LARGEST = 1e-140, 1e140  # sizes whose squares can be summed
 
 
 def check_columns(X: ArrayLike) -> None:
-    """Refuse a DataFrame with columns that are no numbers, and say which."""
+    """Refuse dates, and a DataFrame with columns that are no numbers, and say which."""
     types = getattr(X, "dtypes", None)
+    first = np.asarray(X[0]) if isinstance(X, (list, tuple)) and X else X
+    if getattr(getattr(first, "dtype", None), "kind", None) in ("m", "M"):
+        raise CompositeFLError(
+            "X holds dates or durations; make numbers of them, such as days", parameter="X"
+        )
     if types is None or not hasattr(types, "items"):
         return
     wrong = [str(name) for name, kind in types.items() if getattr(kind, "kind", "O") not in "biuf"]
@@ -104,11 +111,39 @@ def refuse_missing(
             )
 
 
+def check_sizes(X: ArrayLike, y: Array | None, names: Sequence[str]) -> None:
+    """Refuse columns whose squares overflow or vanish: they would pass for constant ones."""
+    if sparse.issparse(X):
+        sizes = np.ravel(abs(X).max(axis=0).toarray())
+    else:
+        sizes = np.fmax(np.fmax.reduce(X, axis=0), -np.fmin.reduce(X, axis=0))
+    columns = [(f"column '{name}' of X", size) for name, size in zip(names, sizes, strict=True)]
+    for what, size in columns if y is None else [*columns, ("y", np.abs(y).max())]:
+        if size > LARGEST or 0 < size < SMALLEST:
+            raise CompositeFLError(
+                f"{what} has numbers up to {size:g} in size; a fit takes {SMALLEST:g} to "
+                f"{LARGEST:g}: choose another unit",
+                parameter="y" if what == "y" else "X",
+            )
+
+
+def as_numbers(name: str, value: ArrayLike) -> Array:
+    """Numbers in an array; words and dates are refused."""
+    try:
+        if np.asarray(value).dtype.kind in "mM":
+            raise TypeError
+        return np.asarray(value, float)
+    except (TypeError, ValueError):
+        raise CompositeFLError(
+            f"{name} has values that are no numbers", parameter=name, value=value
+        ) from None
+
+
 def per_feature(name: str, value: ArrayLike | None, p: int) -> Array | None:
     """A number for every feature, or None."""
     if value is None:
         return None
-    array = np.asarray(value, float)
+    array = as_numbers(name, value)
     if array.shape not in ((), (p,)):
         raise CompositeFLError(
             f"{name} has shape {array.shape}; it must have {p} numbers, or one",
@@ -124,7 +159,7 @@ def per_sample(name: str, value: ArrayLike | None, n: int) -> Array | None:
     """A finite number for every sample, or None."""
     if value is None:
         return None
-    array = np.asarray(value, float)
+    array = as_numbers(name, value)
     if array.ndim == 0:
         array = np.full(n, float(array))
     if array.shape != (n,):
@@ -134,6 +169,10 @@ def per_sample(name: str, value: ArrayLike | None, n: int) -> Array | None:
     if not np.isfinite(array).all():
         raise CompositeFLError(
             f"{name} has values that are no finite numbers", parameter=name, value=value
+        )
+    if np.abs(array).max(initial=0.0) > LARGEST:
+        raise CompositeFLError(
+            f"{name} has numbers beyond {LARGEST:g}", parameter=name, value=value
         )
     return array
 
@@ -177,6 +216,13 @@ def make_sites(
     ]
 
 
+def _has_dates(values: Array) -> bool:
+    """Whether there is a date, a time or a duration among objects."""
+    return values.dtype.kind == "O" and any(
+        isinstance(value, (date, timedelta, np.datetime64, np.timedelta64)) for value in values
+    )
+
+
 def survival_response(y: ArrayLike) -> Array:
     """(time, event) from scikit-survival's structured array, a DataFrame, or two columns."""
     if hasattr(y, "columns") and hasattr(y, "to_numpy"):
@@ -187,7 +233,7 @@ def survival_response(y: ArrayLike) -> Array:
     if array.dtype.names:
         return _time_and_event([(str(name), array[name]) for name in array.dtype.names])
     if array.ndim == 2 and array.shape[1] == 2:
-        return _checked_times(array[:, 0].astype(float), array[:, 1])
+        return _checked_times(array[:, 0], array[:, 1])
     raise CompositeFLError(
         "y must be a structured array with an event (bool) and a time, as scikit-survival's "
         f"Surv.from_arrays makes it, or two columns, time and event; it has shape {array.shape}",
@@ -208,10 +254,19 @@ def _time_and_event(fields: list[tuple[str, Array]]) -> Array:
             "y must have one field of type bool, the event, and one of times", parameter="y"
         )
     event, time = fields[flags[0]][1], fields[1 - flags[0]][1]
-    return _checked_times(time.astype(float), event)
+    return _checked_times(time, event)
 
 
 def _checked_times(time: Array, event: Array) -> Array:
+    if time.dtype.kind in "mM" or _has_dates(time):
+        raise CompositeFLError(
+            "y has times that are dates or durations; make numbers of them, such as days",
+            parameter="y",
+        )
+    try:
+        time = time.astype(float)
+    except (TypeError, ValueError):
+        raise CompositeFLError("y has times that are no numbers", parameter="y") from None
     if not np.isfinite(time).all() or (time < 0).any():
         raise CompositeFLError("y has times that are negative, infinite or missing", parameter="y")
     if missing(event).any():

@@ -454,6 +454,26 @@ def test_a_narrow_target_far_from_zero():
 
 
 @pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("far", [0, 6])
+def test_a_robust_fit_that_is_exact(far):
+    """The scale of y falls to nothing, and with it what rounding leaves of a gradient grows."""
+    y = X @ [1.0, 2.0, 0.0] + 3.0 + np.where(np.arange(40) < far, NUMBERS, 0.0)
+    model = HuberRegressor(0.0).fit(X, y, sites=SITES)
+    np.testing.assert_allclose(model.coef_, [1.0, 2.0, 0.0], atol=1e-8)
+    assert model.converged_
+    assert model.scale_ < 1e-8
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_robust_fit_with_a_small_scale_given():
+    y = 1e4 + NUMBERS
+    model = HuberRegressor(0.0, scale=1e-7).fit(X[:, :1], y, sites=SITES)
+    residual = model.predict(X[:, :1]) - y
+    assert model.converged_
+    assert np.median(residual) == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.filterwarnings("error")
 def test_bounds_keep_separated_classes_finite():
     model = LogisticRegression(0.0, bounds=(-5, 5)).fit(X, CLASSES, sites=SITES)
     assert np.abs(model.coef_).max() == 5

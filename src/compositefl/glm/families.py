@@ -265,6 +265,8 @@ class Huber(Family):
         return Derivatives(loss, first, second)
 
     def rounding(self, mean: float, square: float) -> float:
+        if self.scale is not None:
+            return float(np.sqrt(square)) / self.scale
         return float(np.sqrt(square / max(square - mean**2, 1e-30 * square)))
 
 

@@ -6,7 +6,9 @@ more: a Hessian may be kept while the steps it gives still converge fast, and it
 entries that can leave zero.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from compositefl.core.damping import ACCEPTED, FACTOR, FIRST, GOOD, POOR
 from compositefl.glm.penalty import Penalty
 
 Array = np.ndarray
+Floor: TypeAlias = Callable[[Array], float]  # what rounding leaves of a gradient at a point
 SMALLEST = 1e-10  # damping that is always there: with few samples a Hessian is singular
 FEW = 200  # entries at zero whose second derivatives are asked for at once; then twice the others
 NOISE = 1e-14  # rounding of a loss, relative
@@ -46,7 +49,7 @@ class Hessian:
 class Newton:
     """The state of one problem: accepted point, what is known there, and the trial point."""
 
-    def __init__(self, start: Array, penalty: Penalty, free: Array, floor: float):
+    def __init__(self, start: Array, penalty: Penalty, free: Array, floor: Floor):
         self.penalty, self.free = penalty, free  # free: entries that exist in this model
         self.x = self.trial = start
         self.loss = np.inf
@@ -56,13 +59,18 @@ class Newton:
         self.promised = 0.0
         self.residual = np.inf
         self.scale = 0.0  # of the gradient at the start
-        self.floor = floor  # what rounding leaves of a gradient
+        self.floor_at = floor
         self.first: Hessian | None = None  # at the start
         self.stale = True  # a new Hessian is wanted
         self.begun = False
         self.comparable = True  # the next loss with the last one
         self.bend: Array | None = None
         self.rejected = 0  # trial points in a row
+
+    @property
+    def floor(self) -> float:
+        """What rounding leaves of the gradient at the accepted point."""
+        return self.floor_at(self.x)
 
     def aim(self, penalty: Penalty, bend: Array | None = None) -> None:
         """Go on with another penalty from where we are.

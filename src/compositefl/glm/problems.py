@@ -79,8 +79,14 @@ class Problems:
     def newton(self, q: int) -> Newton:
         """A problem at its start, where only what is never penalised is free."""
         mean, square = (self.described[n][q][0] / self.weight[q] for n in ("sum_y", "sum_yy"))
-        floor = ROUNDING * self.spec.family.rounding(float(mean), float(square))
-        return Newton(self.start(q), self.barred(q), self.free(q), floor)
+        level = ROUNDING * self.spec.family.rounding(float(mean), float(square))
+        start = self.start(q)
+
+        def floor(x: Array) -> float:
+            # Where a fit is exact the scale of y falls, and residuals count in units of it.
+            return level * float(start[-1] / x[-1]) if self.spec.family.has_scale else level
+
+        return Newton(start, self.barred(q), self.free(q), floor)
 
     def free(self, q: int) -> Array:
         """Entries that the model of a problem has."""

@@ -169,6 +169,14 @@ def test_only_usable_targets_are_compared(fit, cli, target, values, said):
     assert done.code == 0 and said in done.err
 
 
+def test_times_that_cannot_be_compared_keep_the_predictions(fit, cli, tmp_path):
+    assert fit(f"--time days --event died {ONLY} --alpha 0.02 --quiet --out out").code == 0
+    FRAMES["h1"].assign(died=0).to_csv("t.csv", index=False)
+    done = cli("predict", "out/model.json", "t.csv", "--out", "p.csv")
+    assert done.code == 0 and "'days' is not compared: y has no event" in done.err
+    assert len(pd.read_csv(tmp_path / "p.csv")) == 60
+
+
 def test_classes_written_as_decimals_are_those_of_the_fit(fit, cli):
     """A target of 1.0 and 0.0, as pandas writes whole numbers that once had gaps."""
     for name, frame in FRAMES.items():

@@ -59,6 +59,23 @@ def test_standard_errors(name, weighted):
     )
 
 
+@pytest.mark.parametrize("name", ["poisson", "gamma"])
+def test_the_null_model_of_a_score_has_the_offset(name):
+    """D^2 is one minus deviance over null deviance, which both have the exposure in them."""
+    rng = np.random.default_rng(5)
+    X, exposure = rng.standard_normal((200, 2)), rng.uniform(0.1, 10.0, 200)
+    mean = exposure * np.exp(X @ [0.4, -0.2])
+    y = rng.poisson(mean).astype(float) if name == "poisson" else rng.gamma(3.0, mean / 3)
+    weight = rng.integers(1, 4, 200).astype(float)
+    ours, family = ESTIMATORS[name]
+    design, shift = sm.add_constant(X), np.log(exposure)
+    reference = sm.GLM(y, design, family=family, offset=shift, var_weights=weight)
+    reference = reference.fit(tol=1e-14, maxiter=100)
+    model = ours(0.0).fit(X, y, sample_weight=weight, offset=shift)
+    score = model.score(X, y, sample_weight=weight, offset=shift)
+    assert score == pytest.approx(1 - reference.deviance / reference.null_deviance, rel=1e-6)
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("largest", [2.0, 1e4, 1e7])
 def test_exposures_of_very_different_size(largest):

@@ -342,6 +342,56 @@ def test_one_line_says_what_is_wrong(case):
     assert re.search(message, text), text
 
 
+POISSON = PoissonRegressor(0.1).fit(X, COUNTS)
+COX = CoxRegression(0.1).fit(X, TIMES)
+BAD_SCORES = {
+    "negative counts": (POISSON, -COUNTS, {}, "y must not be negative for the family poisson"),
+    "a zero of a gamma model": (
+        GammaRegressor(0.1).fit(X, COUNTS + 1),
+        COUNTS,
+        {},
+        "y must be above 0",
+    ),
+    "words": (POISSON, ["a"] * 40, {}, "no numbers"),
+    "few targets": (POISSON, COUNTS[:39], {}, "40 samples and y has 39"),
+    "few weights": (POISSON, COUNTS, {"sample_weight": np.ones(39)}, "sample_weight.*40"),
+    "weights of zero": (POISSON, COUNTS, {"sample_weight": np.zeros(40)}, "zero"),
+    "few times": (COX, TIMES[:39], {}, "40 samples and y has 39"),
+    "times of one event, the last": (
+        COX,
+        np.column_stack([np.arange(40), np.arange(40) == 39]),
+        {},
+        "no two samples can be compared",
+    ),
+    "one time with a weight": (
+        COX,
+        TIMES,
+        {"sample_weight": np.arange(40) == 3},
+        "no two samples can be compared",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("case", BAD_SCORES)
+def test_one_line_says_what_is_wrong_with_a_score(case):
+    model, y, more, message = BAD_SCORES[case]
+    with pytest.raises(ValueError, match=message):
+        model.score(X, y, **more)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("model", [PoissonRegressor(0.1), GammaRegressor(0.1)])
+def test_the_score_of_a_constant_target(model):
+    """As scikit-learn's R^2: 0, and 1 where the constant is predicted."""
+    model.fit(X, COUNTS + 1)
+    assert model.score(X, np.full(40, 2.0)) == 0.0
+    assert model.score(X[:1], [2.0]) == 0.0
+    assert model.score(X[:1], model.predict(X[:1])) == 1.0
+    if isinstance(model, PoissonRegressor):
+        assert model.score(X, np.zeros(40)) == 0.0
+
+
 def test_columns_of_words_are_named():
     with pytest.raises(CompositeFLError, match="no numbers: sex, ward"):
         Lasso().fit(frame_with_words(), NUMBERS)

@@ -134,7 +134,10 @@ def _compared(
         return f"'{names[0]}' is known: accuracy {share:.4f} {rows}"
     y = frame[names].astype(float).to_numpy()
     if len(names) > 1:
-        return f"'{names[0]}' is known: C-index {model.score(x, y):.4f} {rows}"
+        try:
+            return f"'{names[0]}' is known: C-index {model.score(x, y):.4f} {rows}"
+        except CompositeFLError as why:
+            return f"'{names[0]}' is not compared: {why}"
     error = np.sqrt(np.mean((model.predict(x, offset) - y[:, 0]) ** 2))
     return f"'{names[0]}' is known: root mean squared error {error:.4g} {rows}"
 

@@ -147,8 +147,7 @@ class GeneralizedLinearModel(BaseEstimator):
             raise ValueError("This estimator requires y to be passed, but the target y is None")
         y, classes = self._response(y)
         n, p = X.shape
-        if len(y) != n:
-            raise CompositeFLError(f"X has {n} samples and y has {len(y)}: inconsistent numbers")
+        inputs.check_length(y, n)
         rows = inputs.site_rows(sites, n)
         names = inputs.column_names(getattr(self, "feature_names_in_", None), p)
         inputs.refuse_missing(X, rows, names, self.impute)

@@ -111,6 +111,14 @@ def refuse_missing(
             )
 
 
+def check_length(y: Array, n: int) -> None:
+    """Refuse targets that are not one for each sample."""
+    if len(y) != n:
+        raise CompositeFLError(
+            f"X has {n} samples and y has {len(y)}: inconsistent numbers", parameter="y"
+        )
+
+
 def check_sizes(X: ArrayLike, y: Array | None, names: Sequence[str]) -> None:
     """Refuse columns whose squares overflow or vanish: they would pass for constant ones."""
     if sparse.issparse(X):

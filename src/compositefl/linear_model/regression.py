@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import RegressorMixin
 
+from compositefl.core.errors import CompositeFLError
 from compositefl.glm.families import Family, family
+from compositefl.glm.problems import ROUNDING
+from compositefl.linear_model import inputs
 from compositefl.linear_model.base import GeneralizedLinearModel
 from compositefl.linear_model.inputs import ArrayLike
 
@@ -35,15 +38,33 @@ class DevianceScore:
         sample_weight: ArrayLike | None = None,
         offset: ArrayLike | None = None,
     ) -> float:
-        """1 - deviance / deviance of the mean alone."""
+        """1 - deviance / deviance of the model with an intercept (and the offset) alone.
+
+        Where that model fits exactly, 1 for predictions that do so, too, and 0 for others, as
+        scikit-learn's R^2.
+        """
         model: Any = self
-        made = model._family()
-        y = np.asarray(y, float)
-        weight = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, float)
-        null = np.log(np.full((len(y), 1), np.average(y, weights=weight)))
-        best = weight @ made.saturated(y)
-        mine = weight @ made.losses(model._linear_predictor(X, offset), y) - best
-        return float(1 - mine / (weight @ made.losses(null, y) - best))
+        made: Family = model._family()
+        eta = model._linear_predictor(X, offset)
+        n = len(eta)
+        y, _ = model._response(y)
+        inputs.check_length(y, n)
+        if problem := made.check(y):
+            raise CompositeFLError(f"y {problem} for the family {made.name}", parameter="y")
+        weight = inputs.check_weights(inputs.per_sample("sample_weight", sample_weight, n))
+        weight = np.ones(n) if weight is None else weight
+        shift = inputs.per_sample("offset", offset, n)
+        shift = np.zeros(n) if shift is None else shift
+        best = float(weight @ made.saturated(y))
+        mine = float(weight @ made.losses(eta, y)) - best
+        null, mean = 0.0, np.average(y, weights=weight)
+        if mean > 0:  # else there are no counts, which a mean of zero fits
+            start = made.start(mean, np.average(made.tilt(y, shift), weights=weight))
+            null = float(weight @ made.losses(start + shift[:, None], y)) - best
+        rounding = ROUNDING * (abs(best) + weight.sum())
+        if null <= rounding:
+            return float(mine <= rounding)
+        return 1 - mine / null
 
     def __sklearn_tags__(self) -> "Tags":
         tags = super().__sklearn_tags__()  # type: ignore[misc]

@@ -4,6 +4,7 @@ from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
+from compositefl.core.errors import CompositeFLError
 from compositefl.glm.families import Family
 from compositefl.glm.survival import concordance
 from compositefl.linear_model import inputs
@@ -35,9 +36,17 @@ class SurvivalModel(GeneralizedLinearModel):
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Harrell's concordance index."""
-        time, event = inputs.survival_response(y).T
-        weight = inputs.per_sample("sample_weight", sample_weight, len(time))
-        concordant, comparable = concordance(time, event, self.predict(X), weight)
+        risk, known = self.predict(X), inputs.survival_response(y)
+        inputs.check_length(known, len(risk))
+        weight = inputs.check_weights(inputs.per_sample("sample_weight", sample_weight, len(risk)))
+        time, event = known.T
+        concordant, comparable = concordance(time, event, risk, weight)
+        if comparable == 0:
+            raise CompositeFLError(
+                "no two samples can be compared: that needs an event before the time of another "
+                "sample",
+                parameter="y",
+            )
         return float(concordant / comparable)
 
 

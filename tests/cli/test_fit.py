@@ -110,6 +110,9 @@ def test_weights_offsets_and_what_is_not_penalised(cli, tmp_path, monkeypatch):
     np.testing.assert_allclose(other[["age", "dose"]], plain[["age", "dose"]], atol=1e-8)
     np.testing.assert_allclose(other["(intercept)"], plain["(intercept)"] - 0.5, atol=1e-7)
     assert plain["age"] != 0 and plain["dose"] == 0
+    assert cli(*call, "--penalty", "mcp", "--out", "mcp").code == 0
+    mcp = pd.read_csv("mcp/coefficients.csv").set_index("name")["coefficient"]
+    np.testing.assert_allclose(mcp, plain, atol=1e-6)  # dose is zero in both
 
 
 @pytest.mark.parametrize(

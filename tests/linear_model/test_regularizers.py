@@ -12,7 +12,7 @@ import pytest
 
 from compositefl import GroupLasso
 from compositefl.core.errors import CompositeFLError
-from compositefl.linear_model import ElasticNet, LogisticRegression
+from compositefl.linear_model import ElasticNet, ElasticNetCV, LogisticRegression
 from compositefl.linear_model.base import GeneralizedLinearModel
 from compositefl.regularizers import MCP, SCAD
 from tests.linear_model import tables
@@ -47,6 +47,88 @@ def test_the_natural_residual_vanishes(name):
     np.testing.assert_allclose(moved, model.coef_, atol=1e-8)
     assert (model.coef_ == 0).any() and np.abs(model.coef_).max() > 1
     assert model.n_iter_ <= 15
+
+
+def descent(kind, alpha, factors, X, y):
+    """Plain coordinate descent as ncvreg's, lambda times a factor of each feature."""
+    n, p = X.shape
+    b, centre = np.zeros(p), y.mean()
+    for _ in range(2000):
+        for j in range(p):
+            size = np.mean(X[:, j] ** 2)
+            z = X[:, j] @ (y - centre - X @ b) / n + size * b[j]
+            b[j] = one_entry(kind, z, size, alpha * factors[j])
+    return b
+
+
+def one_entry(kind, z, size, weight):
+    """The minimiser of size t^2 / 2 - z t + penalty(|t|), tried on every piece of the penalty."""
+    soft = np.sign(z) * max(abs(z) - weight, 0.0) / size
+    if kind == "mcp":
+        bent = np.sign(z) * max(abs(z) - weight, 0.0) / (size - 1 / 3.0)
+        return bent if abs(bent) <= 3.0 * weight else z / size
+    if abs(soft) <= weight:
+        return soft
+    bent = (z - np.sign(z) * 3.7 * weight / 2.7) / (size - 1 / 2.7)
+    return bent if abs(bent) <= 3.7 * weight else z / size
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", ["mcp", "scad"])
+def test_a_factor_for_every_feature(kind):
+    """An unpenalised feature, one with half a weight and one with twice as much."""
+    factors = np.array([1.0, 0.5, 0.0, 2.0, 1.0, 0.0])
+    model = ElasticNet(0.2, penalty=kind, penalty_factor=factors).fit(X, Y, sites=SITES)
+    wanted = descent(kind, 0.2, factors, X, Y)
+    np.testing.assert_allclose(model.coef_, wanted, atol=1e-8)
+    assert (model.coef_[[3, 4]] == 0).all() and (model.coef_[[2, 5]] != 0).all()
+    ones = ElasticNet(0.2, penalty=kind, penalty_factor=np.ones(6)).fit(X, Y, sites=SITES)
+    np.testing.assert_allclose(ones.coef_, PENALTIES[kind][0].fit(X, Y).coef_, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_path_with_an_unpenalised_feature():
+    """It begins where all others leave zero: at the largest slope of the fit to that feature."""
+    factors = np.array([0.0, 1.0, 1.0, 2.0, 1.0, 1.0])
+    kind = {"penalty": "mcp", "penalty_factor": factors}
+    model = ElasticNetCV(**kind, cv=3, alphas=5, eps=0.05).fit(X, Y, sites=SITES)
+    slope = X[:, 0] @ (Y - Y.mean()) / (X[:, 0] @ X[:, 0])
+    pull = np.abs(X.T @ (Y - Y.mean() - X[:, 0] * slope)) / len(Y)
+    assert model.alpha_max_ == pytest.approx((pull[1:] / factors[1:]).max(), rel=1e-6)
+    np.testing.assert_allclose(model.coef_path_[:, 0], [slope, 0, 0, 0, 0, 0], atol=1e-6)
+    for alpha, b in zip(model.alphas_, model.coef_path_.T, strict=True):
+        np.testing.assert_allclose(b, descent("mcp", alpha, factors, X, Y), atol=1e-6)
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_weights_of_an_object_are_factors_on_a_path():
+    factors = np.array([0.0, 1.0, 1.0, 2.0, 1.0, 1.0])
+    path = {"cv": 3, "alphas": 4, "eps": 0.05}
+    named = ElasticNetCV(penalty="mcp", penalty_factor=factors, **path).fit(X, Y)
+    model = ElasticNetCV(penalty=MCP(factors, 3.0), **path).fit(X, Y)
+    assert model.alpha_max_ == named.alpha_max_
+    np.testing.assert_array_equal(model.coef_path_, named.coef_path_)
+    with pytest.raises(CompositeFLError, match="own weights"):
+        ElasticNetCV(penalty=MCP(factors, 3.0), penalty_factor=factors, **path).fit(X, Y)
+
+
+@pytest.mark.filterwarnings("error")
+def test_factors_of_several_classes():
+    """Without a penalty the gradient of every class vanishes at the free feature alone."""
+    y = np.digitize(Y, [-1.0, 1.0])
+    factors = [0.0, 1.0, 1.0, 1.0, 1.0, 50.0]
+    model = LogisticRegression(0.05, penalty="scad", penalty_factor=factors).fit(X, y, sites=SITES)
+    gradient = (model.predict_proba(X) - np.eye(3)[y]).T @ X / len(y)
+    np.testing.assert_allclose(gradient[:, 0], 0.0, atol=1e-8)
+    assert (model.coef_[:, 5] == 0).all() and (model.coef_[:, 0] != 0).all()
+
+
+@pytest.mark.parametrize("penalty", ["mcp:0.1,3", GroupLasso(0.1, groups=GROUPS)])
+def test_factors_of_a_penalty_with_its_own_numbers_are_refused(penalty):
+    with pytest.raises(CompositeFLError, match="own weights; penalty factors belong to"):
+        ElasticNet(penalty=penalty, penalty_factor=np.ones(6)).fit(X, Y)
+    with pytest.raises(CompositeFLError, match="has no bounds"):
+        ElasticNet(penalty=penalty, positive=True).fit(X, Y)
 
 
 @pytest.mark.parametrize("penalty", ["simplex:1", "box:0.1,0.5"])

@@ -32,9 +32,13 @@ def largest_alpha(problems: Problems, null: Newton) -> float:
 def _largest_weight(problems: Problems, null: Newton) -> float:
     """The same for a regulariser of the library, by bisection over its weight."""
 
+    barred = problems.barred(0)
+    assert isinstance(barred, ElasticNet)
+    held = null.free & (barred.l1 > 0)
+
     def is_zero(weight: float) -> bool:
         made = problems.penalty(0, weight)
-        moved = made.residual(null.x, null.gradient)[null.free]
+        moved = made.residual(null.x, null.gradient)[held]
         return bool(moved.max(initial=0.0) <= 1e-9 * null.scale)
 
     high = null.scale or 1.0

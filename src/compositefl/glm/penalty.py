@@ -92,7 +92,7 @@ class General:
     intercepts: int
     size: int  # of the whole vector
 
-    def at(self, field: str, value: float) -> "General":
+    def at(self, field: str, value: float | Array) -> "General":
         """The same with another number in a field of the regulariser."""
         return replace(self, phi=self.phi.with_fields({field: value}))
 

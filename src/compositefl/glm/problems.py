@@ -126,7 +126,12 @@ class Problems:
         if spec.penalty is not None:
             shape = (self.p,) if self.k == 1 else (self.p, self.k)
             made = General(spec.penalty, shape, self.k, self.size)
-            return made if spec.alphas is None else made.at("weight", alpha)
+            if spec.alphas is None:
+                return made
+            if spec.factors is None:
+                return made.at("weight", alpha)
+            factors = spec.factors if self.k == 1 else np.repeat(spec.factors, self.k)
+            return made.at("weight", alpha * factors.reshape(shape))
         ratio = spec.l1_ratio if l1_ratio is None else l1_ratio
         safe = np.where(s.scale > 0, s.scale, 1.0)
         units = (s.deviation[q] if spec.standardize else 1.0) / safe
@@ -149,7 +154,7 @@ class Problems:
     def barred(self, q: int) -> Penalty:
         """The penalty of the model in which only what is never penalised is free."""
         if self.spec.penalty is not None:
-            l1 = self.coefficients(np.full(self.p, BARRED))
+            l1 = self.coefficients(np.where(self.spec.unpenalised(self.p), 0.0, BARRED))
             zero, infinite = np.zeros(self.size), np.full(self.size, np.inf)
             return ElasticNet(l1, zero, -infinite, infinite)
         made = self.penalty(q, 1.0, l1_ratio=1.0)

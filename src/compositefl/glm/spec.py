@@ -3,7 +3,7 @@
 import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -71,13 +71,28 @@ class Spec:
         require_integer(max_rounds=self.max_rounds)
         if self.folds == 1 or self.folds < 0:
             raise wrong_value("cv", self.folds, "at least 2 folds")
-        if self.penalty is not None and (self.factors is not None or self.bounded):
+        if self.penalty is not None and self.bounded:
             raise CompositeFLError(
-                f"penalty={self.penalty!r} has its own weights and bounds; penalty factors, bounds "
-                "and positive belong to the elastic net",
+                f"penalty={self.penalty!r} has no bounds; bounds and positive belong to the "
+                "elastic net",
                 parameter="penalty",
                 value=self.penalty,
             )
+        if self.penalty is not None and self.factors is not None and not self._takes_factors:
+            raise CompositeFLError(
+                f"penalty={self.penalty!r} has its own weights; penalty factors belong to the "
+                "elastic net, 'mcp' and 'scad'",
+                parameter="penalty",
+                value=self.penalty,
+            )
+
+    @property
+    def _takes_factors(self) -> bool:
+        """Whether the alphas are the weight of a regulariser that may have one per feature."""
+        if self.penalty is None or self.alphas is None:
+            return self.penalty is None
+        own: Any = getattr(self.penalty, "weight", None)
+        return np.ndim(own) == 0 and "weight" in self.penalty.per_entry
 
     @property
     def bounded(self) -> bool:
@@ -86,9 +101,8 @@ class Spec:
 
     def unpenalised(self, p: int) -> Array:
         """Which of p features no alpha penalises."""
-        if self.penalty is not None:
-            return np.zeros(p, bool)
-        if self.alphas is not None and not isinstance(self.alphas, int) and not np.any(self.alphas):
+        given = self.alphas is not None and not isinstance(self.alphas, int)
+        if self.penalty is None and given and not np.any(self.alphas):
             return np.ones(p, bool)
         return np.zeros(p, bool) if self.factors is None else np.asarray(self.factors == 0)
 

@@ -3,7 +3,7 @@
 import numbers
 import warnings
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -53,7 +53,8 @@ class GeneralizedLinearModel(BaseEstimator):
     penalty : None for this elastic net; "mcp" or "scad" with weight alpha; or any regulariser of
         the library, an object or text such as "mcp:0.1,3", with its own numbers (alpha then
         counts for nothing).
-    penalty_factor : multiplies the penalty of every feature; 0 leaves one unpenalised.
+    penalty_factor : multiplies the penalty of every feature, of the elastic net, "mcp" and "scad";
+        0 leaves one unpenalised.
     fit_intercept : with an intercept, which is never penalised.
     standardize : the penalty counts coefficients of features with standard deviation 1 over all
         sites. Coefficients are in original units either way.
@@ -229,6 +230,10 @@ class GeneralizedLinearModel(BaseEstimator):
         phi, changes = chosen_penalty(self.penalty, path=self.is_path)
         lower, upper = self._bounds(p)
         factors = inputs.per_feature("penalty_factor", self.penalty_factor, p)
+        own: Any = getattr(phi, "weight", None)
+        if self.is_path and factors is None and np.ndim(own) == 1:  # times the alphas of the path
+            factors = inputs.per_feature("penalty", own, p)
+            phi = replace(phi, weight=1.0)  # type: ignore[type-var, call-arg]
         if factors is not None and not ((factors >= 0) & np.isfinite(factors)).all():
             raise wrong_value("penalty_factor", self.penalty_factor, "finite and >= 0")
         return Spec(

@@ -160,6 +160,7 @@ def test_predictions_are_those_of_the_estimator(fit, cli):
         ),
         ("years", ["unknown"] * 60, "'years' is in the table, but no row can be compared"),
         ("readmitted", ["", ""], "on 58 rows; left out: 2 without a usable value"),
+        ("readmitted", ["maybe"] * 3, "rows; 3 of them hold a class that the fit did not have, 'm"),
     ],
 )
 def test_only_usable_targets_are_compared(fit, cli, target, values, said):

@@ -131,6 +131,13 @@ def test_factors_of_a_penalty_with_its_own_numbers_are_refused(penalty):
         ElasticNet(penalty=penalty, positive=True).fit(X, Y)
 
 
+def test_more_features_than_a_penalty_takes():
+    """A larger alpha would not help: the subproblem of MCP has all features."""
+    wide = np.random.default_rng(32).standard_normal((5, 4001))
+    with pytest.raises(CompositeFLError, match=r"MCP.* of all 4,001 coefficients"):
+        ElasticNet(penalty="mcp").fit(wide, wide[:, 0])
+
+
 @pytest.mark.parametrize("penalty", ["simplex:1", "box:0.1,0.5"])
 def test_a_set_without_zero_is_refused(penalty):
     with pytest.raises(CompositeFLError, match="does not allow coefficients of zero"):

@@ -130,7 +130,11 @@ def _compared(
             labels = site_tables.class_column({"the table": frame}, names[0])
         except CompositeFLError as why:
             return f"'{names[0]}' is not compared: {why}"
-        share = np.mean(model.predict(x, offset).astype(str) == labels.astype(str))
+        labels = labels.astype(str)
+        new = labels[~np.isin(labels, model.classes_.astype(str))]
+        if len(new):
+            rows += f"; {len(new):,} of them hold a class that the fit did not have, '{new[0]}'"
+        share = np.mean(model.predict(x, offset).astype(str) == labels)
         return f"'{names[0]}' is known: accuracy {share:.4f} {rows}"
     y = frame[names].astype(float).to_numpy()
     if len(names) > 1:

@@ -42,6 +42,15 @@ def choose_columns(problems: Problems, active: Sequence[Asking]) -> Array:
         features &= wanted | general
     columns = np.flatnonzero(features)
     if len(columns) * problems.k > LARGEST:
+        if general:
+            raise CompositeFLError(
+                f"penalty={problems.spec.penalty!r} has second derivatives of all "
+                f"{len(columns) * problems.k:,} coefficients at once; at most {LARGEST:,} are held "
+                "(128 MB per matrix). The lasso holds those that are not zero; compositefl.FedNMap "
+                "needs gradients alone",
+                parameter="penalty",
+                value=problems.spec.penalty,
+            )
         raise CompositeFLError(
             f"{len(columns) * problems.k:,} coefficients are free at the same time; second "
             f"derivatives of at most {LARGEST:,} are held (128 MB per matrix). A larger alpha or "

@@ -397,6 +397,15 @@ def test_columns_of_words_are_named():
         Lasso().fit(frame_with_words(), NUMBERS)
 
 
+def test_columns_of_polars_are_named():
+    pl = pytest.importorskip("polars")
+    frame = pl.DataFrame({"age": X[:, 0], "old": X[:, 1] > 0, "n": np.arange(40)})
+    assert np.isfinite(Lasso().fit(frame, NUMBERS).coef_).all()
+    days = pl.Series("day", np.arange(40).astype("datetime64[D]"))
+    with pytest.raises(CompositeFLError, match="no numbers: sex, day"):
+        Lasso().fit(frame.with_columns(pl.Series("sex", ["f", "m"] * 20), days), NUMBERS)
+
+
 def test_a_confidence_in_percent():
     with pytest.raises(CompositeFLError, match="confidence=95"):
         ElasticNet(0.0).fit(X, NUMBERS).summary(95)

@@ -27,9 +27,10 @@ def check_columns(X: ArrayLike) -> None:
         raise CompositeFLError(
             "X holds dates or durations; make numbers of them, such as days", parameter="X"
         )
-    if types is None or not hasattr(types, "items"):
+    if types is None or not hasattr(X, "columns"):
         return
-    wrong = [str(name) for name, kind in types.items() if getattr(kind, "kind", "O") not in "biuf"]
+    pairs = zip(X.columns, types, strict=True)  # of pandas or polars
+    wrong = [str(name) for name, kind in pairs if not _is_number(kind)]
     if wrong:
         more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
         raise CompositeFLError(
@@ -37,6 +38,13 @@ def check_columns(X: ArrayLike) -> None:
             "(pandas.get_dummies makes a column per category)",
             parameter="X",
         )
+
+
+def _is_number(kind: Any) -> bool:
+    """Whether a column of this type of pandas or polars holds numbers or booleans."""
+    if hasattr(kind, "is_numeric"):  # polars
+        return bool(kind.is_numeric()) or str(kind) == "Boolean"
+    return getattr(kind, "kind", "O") in "biuf"
 
 
 def missing(values: Array) -> Array:

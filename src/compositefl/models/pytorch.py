@@ -49,9 +49,8 @@ def model(
         )
     module = copy.deepcopy(module)  # what the user does with theirs later does not matter
     if any(p.dtype == torch.bfloat16 for p in module.parameters()):
-        module = module.to(
-            dtype=torch.float32
-        )  # NumPy has no bfloat16; a run does not compute in it
+        # NumPy has no bfloat16, and a run does not compute in it.
+        module = module.to(dtype=torch.float32)
     params = {
         name: p.detach().cpu().numpy().copy()
         for name, p in module.named_parameters()

@@ -1,15 +1,20 @@
 """federation.toml, site.toml and messages: what is wrong is named in one line."""
 
+import dataclasses
 import hashlib
+import math
 
 import numpy as np
 import pytest
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.deployment import Federation, Site
+from compositefl.deployment.entries import Privacy
 from compositefl.deployment.messages import decode, encode, pack, unpack
+from compositefl.deployment.privacy import Gaussian
 from compositefl.deployment.store import Entry, Store
-from tests.deployment.deployment_cases import Local, declare, text
+from compositefl.models import Model
+from tests.deployment.deployment_cases import FEATURES, Local, declare, lasso_model, text
 
 
 def test_the_hash_is_that_of_the_file(tmp_path):
@@ -71,6 +76,10 @@ def test_a_wrong_entry(line):
         ("retries = 3", "retries = -1", "[network] retries=-1"),
         ("round_timeout = 20.0", "round_timeout = [20.0]", "must be a single number"),
         ("retry_wait = 0.0", "retry_wait = [0.0]", "[network] retry_wait has shape (1,)"),
+        ("round_timeout = 20.0", "round_timeout = 1e300", "at most 604800 seconds, a week"),
+        ("retry_wait = 0.0", "retry_wait = 604801", "[network] retry_wait=604801 must be at most"),
+        ("retries = 3", "join_timeout = 1e7", "[network] join_timeout=10000000.0 must be at"),
+        ("retries = 3", "probe_timeout = 1e7", "[network] probe_timeout=10000000.0 must be at"),
         ("[network]", "[limits]\nlargest_number = [1e9]\n[network]", "[limits] largest_number"),
         ("[network]", "[privacy]\nclip = [1.0]\nnoise = 4.0\n[network]", "[privacy] clip has"),
         ("[network]", "[privacy]\nclip = 1.0\nnoise = [4.0]\n[network]", "[privacy] noise has"),
@@ -83,6 +92,48 @@ def test_a_wrong_table(old, new, message):
     with pytest.raises(CompositeFLError) as error:
         declare(text().replace(old, new)).check()
     assert message in str(error.value)
+
+
+def never(*_):
+    raise AssertionError("the model was made")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("hidden = [5]", "hidden = [100000000000]", "its 800,000,000,003 parameters take 6,"),
+        ("hidden = [5]", "hidden = [4611686018427387904]", "its 36,893,488,147,419,103,235 param"),
+        ("input_shape = [4]", "input_shape = [1000000000000]", "its 5,000,000,000,023 parameters"),
+        ("retries = 3", "largest_message_mb = 1", "largest_message_mb=1 of [network]"),
+    ],
+)
+def test_a_model_that_no_message_holds_is_refused_before_it_is_made(monkeypatch, old, new, said):
+    """The attack: one line of a federation kept every machine that read it busy for ever."""
+    monkeypatch.setattr(Federation, "start", never)
+    entries = text(model="mlp").replace(old, new)
+    if old == "retries = 3":
+        entries = entries.replace("hidden = [5]", "hidden = [20000]")  # 1.2 MB
+    with pytest.raises(CompositeFLError) as error:
+        declare(entries).check()
+    assert said in str(error.value) and "\n" not in str(error.value)
+    assert str(error.value).startswith("[model] mlp: its ")
+
+
+def untraceable_model() -> Model:
+    """A start that NumPy draws from the key."""
+    import jax
+
+    def init(key):
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
+        return {"w": rng.normal(size=FEATURES)}
+
+    return dataclasses.replace(lasso_model(), init=init)
+
+
+def test_a_start_that_cannot_be_traced():
+    named = "tests.deployment.deployment_cases:lasso_model"
+    own = text().replace(named, f"{__name__}:untraceable_model")
+    assert Federation.parse(own).trusting([__name__]).check().hash
 
 
 def test_whole_numbers_may_be_written_with_a_point():
@@ -210,6 +261,35 @@ def test_noise_and_its_privacy_loss(tmp_path):
     assert 9 < result.config["epsilon"] < 14
     again = Local(tmp_path / "b", declared).coordinator.run()
     assert not np.array_equal(result.params["w"], again.params["w"])  # not from the seed
+
+
+class Silence:
+    """Draws no noise: what is sent is what was clipped."""
+
+    def normal(self, _mean, _deviation, shape):
+        return np.zeros(shape)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("clip", [1.0, 0.1, 3e-5, 1e6])
+@pytest.mark.parametrize("size", [1, 2, 3, 1000, 2**17 + 1])
+def test_what_is_sent_is_never_longer_than_the_clip(dtype, clip, size):
+    """The norm was rounded in the upload's type, and numbers up: 1.0000001 instead of 1."""
+    gaussian = Gaussian(Privacy(clip=clip, noise=4.0))
+    gaussian.random = Silence()
+    rng = np.random.default_rng(size)
+    last = {np.float32: 1e38, np.float64: 1e308}[dtype]
+    for scale in (clip, 1.7 * clip / size**0.5, 1e3, 1e18, last, 1e-40):
+        for drawn in (rng.normal(size=size).clip(-1, 1), np.full(size, 1.0), np.full(size, 0.7)):
+            upload = {"a": (scale * drawn).astype(dtype), "b": np.full(3, scale, dtype)}
+            sent = gaussian(upload)
+            given, norm = (
+                math.hypot(*np.concatenate([x[n] for n in "ab"]).tolist()) for x in (upload, sent)
+            )
+            assert norm <= clip and norm >= (1 - 1e-6) * min(clip, given)
+            assert all(sent[n].dtype == dtype for n in sent)
+            if given <= 0.999 * clip:
+                assert all(np.array_equal(sent[n], upload[n]) for n in sent)
 
 
 def test_noise_leaves_server_and_sites_in_agreement(tmp_path):

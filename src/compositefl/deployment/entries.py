@@ -19,6 +19,7 @@ from compositefl.data.categories import Categories, checked, coded_names
 T = TypeVar("T")
 
 MEBIBYTE = 2**20
+WEEK = 604800.0  # seconds; the system's own timeouts end at 24 days
 ONE = "a single number"
 KIND_NAMES = ("number", "whole", "binary")  # of a feature
 
@@ -39,6 +40,9 @@ class Network:
         positive(self, "round_timeout", "join_timeout", "probe_timeout")
         require_single(ONE, retry_wait=self.retry_wait)
         require_nonnegative(retry_wait=self.retry_wait)
+        for name in ("round_timeout", "join_timeout", "probe_timeout", "retry_wait"):
+            if (given := getattr(self, name)) > WEEK:
+                raise wrong_value(name, given, f"at most {WEEK:g} seconds, a week")
         whole(self, "retries", "regroup_after", minimum=0)
         whole(self, "largest_message_mb")
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import math
 import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from compositefl.core.resolve import is_reference, require_kind
 from compositefl.core.types import Params, PlainValues
 from compositefl.deployment import penalty
 from compositefl.deployment.entries import (
+    MEBIBYTE,
     DataTable,
     Limits,
     Network,
@@ -184,6 +186,7 @@ class Federation:
             )
         if automatic(algorithm):
             self._check_automatic(label)
+        self._check_length()
         params, algorithm = self.start(), algorithm.at(BEFORE)
         algorithm.check()
         algorithm.regularizer.check_tree(params)
@@ -213,6 +216,22 @@ class Federation:
         if self.privacy is not None or self.every == 0:
             later = ", ".join(automatic(self.make_algorithm()))
             raise CompositeFLError(f"[algorithm {label}] lacks {later} under {missing}; give them")
+
+    def _check_length(self) -> None:
+        """Refuse a model that no message may hold, by its shapes, before it is made."""
+        model = self.make_model()
+        try:
+            shapes = jax.eval_shape(model.init, jax.random.key(self.seed))
+        except jax.errors.JAXTypeError:  # a start of one's own that JAX cannot trace
+            shapes = self.start()
+        numbers = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
+        length = numbers * np.dtype(self.dtype).itemsize
+        if length > self.network.limit:
+            raise CompositeFLError(
+                f"[model] {self.model['name']}: its {numbers:,} parameters take "
+                f"{length / MEBIBYTE:,.0f} MB, more than "
+                f"largest_message_mb={self.network.largest_message_mb} of [network]"
+            )
 
     def _check_data(self) -> None:
         if self.data is None:

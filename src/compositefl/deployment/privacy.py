@@ -27,17 +27,39 @@ class Gaussian:
     def __call__(self, upload: Upload) -> Upload:
         """A noisy upload of norm at most `clip` before the noise."""
         clip, noise = self.privacy.clip, self.privacy.noise
-        leaves = jax.tree.leaves(upload)
-        norm = float(np.sqrt(sum(np.vdot(a, a).astype(float) for a in leaves)))
-        if not np.isfinite(norm):
-            raise CompositeFLError("the upload contains NaN or infinity")
-        scale = min(1.0, clip / norm) if norm > 0 else 1.0
 
         def noisy(a: np.ndarray) -> np.ndarray:
             drawn = self.random.normal(0.0, noise * clip, a.shape)
-            return np.asarray(a * scale + drawn, a.dtype)
+            return np.asarray(a + drawn, a.dtype)
 
-        return jax.tree.map(noisy, upload)
+        return jax.tree.map(noisy, clipped(upload, clip))
+
+
+def clipped(upload: Upload, clip: float) -> Upload:
+    """The upload, scaled down to the norm `clip` where it is longer, in its own type.
+
+    Never above `clip`, not by rounding either: the norm is computed in float64 and taken as large
+    as its rounding allows, and numbers are rounded towards zero. Numbers are divided by the
+    largest, whose square may be beyond all numbers.
+    """
+    leaves = [np.asarray(a, np.float64) for a in jax.tree.leaves(upload)]
+    peak = float(np.max([np.abs(a).max(initial=0.0) for a in leaves], initial=0.0))
+    if not np.isfinite(peak):
+        raise CompositeFLError("the upload contains NaN or infinity")
+    if not peak:
+        return upload
+    squares = sum(float(np.sum(np.square(a / peak))) for a in leaves)
+    rounding = (sum(a.size for a in leaves) + 8) * float(np.finfo(np.float64).eps)
+    longest = float(np.sqrt(squares)) * (1 + rounding)
+    if peak * longest <= clip:
+        return upload
+
+    def scaled(a: np.ndarray) -> np.ndarray:
+        exact = np.asarray(a, np.float64) / peak * (clip / longest)
+        rounded = exact.astype(a.dtype)
+        return np.where(abs(rounded) > abs(exact), np.nextafter(rounded, rounded * 0), rounded)
+
+    return jax.tree.map(scaled, upload)
 
 
 def epsilon(privacy: Privacy, uploads: int) -> float:

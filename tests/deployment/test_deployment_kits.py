@@ -6,6 +6,7 @@ import shutil
 import socket
 import ssl
 import threading
+import time
 
 import pytest
 
@@ -206,6 +207,55 @@ def test_status_of_a_site_that_its_server_does_not_know(folder, tmp_path, capsys
         main(["deploy", "status", str(site)])
         assert "do not know each other (it hung up)" in capsys.readouterr().out
         door.shutdown(socket.SHUT_RDWR)
+
+
+REGISTERED = "FederatedClient - INFO - Successfully registered client:north for project test."
+HEARTBEAT = (
+    "Communicator - INFO - Failed to send heartbeat. Will try again. Exception: "
+    "FLCommunicationError: error:client_quit"
+)
+REJECTED = "Authenticator - ERROR - registration rejected: Client 'north' is\x1b[2J disabled"
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        ([(60, REGISTERED), (1, HEARTBEAT)], "no more: it takes no heartbeat of this site; ask"),
+        ([(60, REGISTERED), (40, HEARTBEAT), (35, "CoreCell - INFO - fine")], ""),  # since undone
+        (
+            [(60, HEARTBEAT), (9, REJECTED), (8, "MPM - ERROR - Traceback")],
+            "is\\x1b[2J disabled; ask",
+        ),
+        ([(60, REJECTED), (9, REGISTERED)], ""),
+        ([(60, REGISTERED), (1, f"x{HEARTBEAT}")], "it takes no heartbeat"),
+        ([], ""),
+    ],
+)
+def test_status_of_a_revoked_site(folder, tmp_path, capsys, log, said):
+    """Its connection stays and the port is open, and so status said that all was well."""
+    site = tmp_path / "north"
+    shutil.copytree(folder / "f" / "test" / "prod_00" / "north", site)
+    stamps = (time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() - s)) for s, _ in log)
+    lines = [f"{stamp},123 - {line}\n" for stamp, (_, line) in zip(stamps, log, strict=True)]
+    (site / "log.txt").write_text("".join(lines))
+    main(["deploy", "status", str(site)])
+    told = capsys.readouterr().out
+    assert ("! the server lets this site in no more: " in told) == bool(said) and said in told
+
+
+@pytest.mark.parametrize("who", ["server", "administrator"])
+@pytest.mark.parametrize("undo", [(), ("--undo",)])
+def test_only_sites_are_revoked(folder, capsys, monkeypatch, who, undo):
+    """The administrator was locked out for good: who cannot connect cannot undo it."""
+    from compositefl.deployment import flare_admin
+
+    monkeypatch.setattr(flare_admin.Admin, "_ask", lambda *_: pytest.fail("the server was asked"))
+    name = flare.ADMIN if who == "administrator" else flare.provisioned(folder / "f", "test")[0]
+    assert deploy(folder, "revoke", name, *undo) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"error: {name} is the {who}") and "only a site can be revoked" in told
+    assert deploy(folder, "revoke", "nroth") == 2
+    assert "did you mean 'north'" in (told := capsys.readouterr().err) and flare.ADMIN not in told
 
 
 class Session:

@@ -53,6 +53,8 @@ def _status(path: Path) -> int:
     if kit.kind == "site":
         refusal = _refusal(kit)
         (wrong if refusal else lines).append(refusal or "the server answers at its port")
+        if why := adapter.refused(kit.path):
+            wrong.append(f"the server lets this site in no more: {why}; ask the coordinator")
         _site_file(kit.path, lines, wrong)
     ends = f"certificates until {min(kit.until, kit.authority_until):%Y-%m-%d}, {kit.days()} days"
     (lines if kit.days() >= SOON else wrong).append(ends)

@@ -119,11 +119,15 @@ def revoke(
     undo: Annotated[bool, typer.Option("--undo", help="Let it connect again.")] = False,
 ) -> int:
     """Let a site connect no more. The server must be running."""
-    from compositefl.core.errors import unknown_name
+    from compositefl.core.errors import CompositeFLError, unknown_name
     from compositefl.deployment.flare_admin import Admin
 
     declared = _read(federation, None)
-    _, _, known = flare().provisioned(folder, declared.name)
+    host, _, known = flare().provisioned(folder, declared.name)
+    others = {host: "the server", flare().ADMIN: "the administrator, who could not undo it"}
+    if site in others:
+        raise CompositeFLError(f"{site} is {others[site]}; only a site can be revoked")
+    known -= set(others)
     if site not in known:
         raise unknown_name("site", site, known)
     with Admin(flare().admin_kit(folder, declared.name)) as admin:

@@ -1,6 +1,7 @@
 """The nodes of FLARE on this machine: start and stop them, run its command line."""
 
 import json
+import math
 import os
 import shlex
 import socket
@@ -17,6 +18,12 @@ from compositefl.core.errors import CompositeFLError
 from compositefl.core.files import PRIVATE, open_private, write_private
 
 Say = Callable[[str], None]
+TAIL = 2**16  # bytes at the end of a log that are looked at
+FRESH = 30.0  # seconds in which a heartbeat that failed has not been mended
+# What FLARE's site says of its server.
+REGISTERED = "Successfully registered client"
+REJECTED = " - ERROR - registration rejected: "
+HEARTBEAT = "Failed to send heartbeat. Will try again."
 
 
 def environment() -> dict[str, str]:
@@ -136,6 +143,36 @@ def running(kit: Path) -> psutil.Process | None:
         return process if alive and process.status() != psutil.STATUS_ZOMBIE else None
     except (OSError, ValueError, psutil.NoSuchProcess):
         return None
+
+
+def refused(kit: Path) -> str:
+    """Why the server lets a site in no more, as the site's log says; "" where it says nothing.
+
+    Of a site that has been revoked the connection stays, and FLARE says no more than this: its
+    heartbeats fail every five seconds, or its registration was rejected when it started.
+    """
+    try:
+        with (kit / "log.txt").open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    for line in reversed(lines):
+        if REGISTERED in line:
+            return ""
+        if REJECTED in line:
+            return line.partition(REJECTED)[2].strip()
+        if HEARTBEAT in line and _age(line) < FRESH:
+            return "it takes no heartbeat of this site"
+    return ""
+
+
+def _age(line: str) -> float:
+    """Seconds since a line of a log was written."""
+    try:
+        return time.time() - time.mktime(time.strptime(line[:19], "%Y-%m-%d %H:%M:%S"))
+    except ValueError:
+        return math.inf
 
 
 def stop(kit: Path, say: Say = print, patience: float = 10.0) -> None:

@@ -76,7 +76,32 @@ def test_reasons_of_sites():
     progress = Progress.of(("north",))
     events = [{"event": "failure", "round": 1, "site": "north", "reason": f"its data {RED}"}]
     view.show(progress, events)
+    events.append({"event": "joined", "round": 1, "site": f"[blink]e{RED}"})  # a server lies
     progress.read("".join(json.dumps({"time": 1.0, **event}) + "\n" for event in events))
     view.console.print(picture("run", progress))
     told = view.console.file.getvalue()
+    assert r"[blink]e\x1b[31mred" in told
     assert told.count(r"its data \x1b[31mred") == 2 and not control(told)
+
+
+def test_a_result_that_a_server_made_up(tmp_path, capsys):
+    """The attack: names and words of a result moved the administrator's cursor."""
+    from compositefl.cli.deploy import _show
+
+    about = {"rounds_run": 3, "stopped": f"rounds {RED}", "rounds_of_sites": {f"a{RED}": 3}}
+    (tmp_path / "config.json").write_text(json.dumps(about))
+    (tmp_path / f"b{RED}").touch()
+    assert _show(tmp_path) == 0
+    told = capsys.readouterr()
+    assert told.out.count(r"\x1b[31mred") == 3 and not control(told.out + told.err)
+
+
+def test_jobs_that_a_server_names(capsys):
+    pytest.importorskip("nvflare", reason="needs pip install 'compositefl[deploy]'")
+    from pathlib import Path
+
+    from compositefl.cli.wording import tell
+    from compositefl.deployment.flare_admin import Admin
+
+    Admin(Path("kit"), tell)._told("job", "abort", RED)
+    assert not control(capsys.readouterr().out)

@@ -10,7 +10,7 @@ import warnings
 
 import pytest
 
-from compositefl.core.door import MOST, Notes
+from compositefl.core.door import MOST, Notes, in_words
 
 
 def test_a_flood_does_not_fill_the_disk(caplog):
@@ -21,6 +21,15 @@ def test_a_flood_does_not_fill_the_disk(caplog):
     notes.minute -= 1
     notes.refused("10.0.0.2:1", "no TLS")
     assert any("more connections refused in a minute" in r.message for r in caplog.records)
+
+
+def test_what_the_other_side_says_of_the_server_is_in_words():
+    """They refuse the server, not the server them: the line had OpenSSL's own text."""
+    alerts = "UNKNOWN_CA", "BAD_CERTIFICATE", "CERTIFICATE_UNKNOWN", "CERTIFICATE_EXPIRED"
+    for alert in alerts:
+        error = ssl.SSLError(1, f"[SSL: SSLV3_ALERT_{alert}] ssl/tls alert (_ssl.c:1016)")
+        assert in_words(error).startswith("it ") and "server's" in in_words(error)
+    assert in_words(ssl.SSLError(1, "\x1b[2J\nfine")).isprintable()
 
 
 SERVER = """import asyncio, logging, ssl, sys
@@ -82,6 +91,9 @@ def knock(port, **how):
         context.set_alpn_protocols(["h2"])
         if "certificate" in how:
             context.load_cert_chain(how["certificate"] / "c", how["certificate"] / "k")
+        if "knows" in how:  # another authority, and so does not take the server's certificate
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(how["knows"] / "a")
         if "tls" in how:
             context.set_ciphers("ALL:@SECLEVEL=0")
             with warnings.catch_warnings(action="ignore"):  # it is old, that is the point
@@ -104,6 +116,7 @@ def strangers(folder):
     return {
         "no certificate": {},
         "certificate of another authority": {"certificate": folder},
+        "it does not know this server's authority": {"knows": folder},
         "TLS too old": {"tls": ssl.TLSVersion.TLSv1_1},
         "no TLS": {"text": b"GET / HTTP/1.0\r\n\r\n"},
     }

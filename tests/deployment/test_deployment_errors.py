@@ -87,6 +87,22 @@ def test_a_wrong_site_toml_is_told_at_the_site_alone(tmp_path, monkeypatch, cont
     assert sent == "its site.toml is not what it must be; its log says more"
 
 
+def test_words_of_the_server_are_no_lines_of_the_sites_log(tmp_path, monkeypatch, caplog):
+    """The attack: a method's name with line feeds wrote lines of its own into the site's log."""
+    local = Local(tmp_path, text())
+    put_at_a_node(monkeypatch, tmp_path, "server")
+    client = flare.Client()
+    client._worker = local.workers["north"]
+    hello = encode({"federation": local.federation.text, "run": "run"})
+    assert isinstance(client.handle_call("hello", hello), bytes)
+    word = "x\n2026-01-01 - CRITICAL - all is lost\x1b[2J" + 1000 * "x"
+    told = client.handle_call(word, encode({}))
+    assert told.startswith("there is no method 'x\\n2026") and told.isprintable()
+    assert (
+        "\n2026" not in caplog.text and "\x1b" not in caplog.text and 200 * "x" not in caplog.text
+    )
+
+
 def put_at_a_node(monkeypatch, folder, caller):
     """Let this be the process of a site's job, which `caller` calls."""
     workspace = types.SimpleNamespace(get_root_dir=lambda: str(folder))

@@ -75,6 +75,8 @@ DAMAGED = {
         bytes(range(256)),
         b"[" * 100_000,
         b'{"rounds_run": "x", "stopped": "rounds"}',
+        b'{"rounds_run": -1, "stopped": "rounds"}',
+        b'{"rounds_run": true, "stopped": "rounds"}',
         b'{"rounds_run": 3, "stopped": "rounds", "diverged": ["x"]}',
         b'{"rounds_run": 3, "stopped": "rounds", "tolerance": "x"}',
         b'{"runs": {}}',

@@ -10,7 +10,7 @@ import typer
 
 from compositefl.cli import inspection, kits
 from compositefl.cli.settings import Command, seed_number, whole
-from compositefl.cli.wording import plain_lines, say
+from compositefl.cli.wording import plain_lines, say, tell
 from compositefl.core.files import privately
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _admin(folder: Path, run: str, name: str | None = None) -> "Iterator[tuple[A
 
     record = RunFolder(folder, run)
     kit = adapter.admin_kit(folder, name or record.federation().name)
-    with Admin(kit) as admin:
+    with Admin(kit, tell) as admin:
         yield admin, record
 
 
@@ -112,8 +112,8 @@ def submit(
     declared = declared.trusting(module or ()).for_run(run).check()
     with _admin(folder, run, declared.name) as (admin, _):
         record = supervise.RunFolder.create(folder, run, declared)
-        job = supervise.submit(admin, record, declared, kits.flare().write_job, print)
-    print(f"run {run}: job {job}")
+        job = supervise.submit(admin, record, declared, kits.flare().write_job, tell)
+    tell(f"run {run}: job {job}")
     return 0
 
 
@@ -143,8 +143,8 @@ def resume(folder: kits.Folder = kits.HERE, run: Run = "run") -> int:
     from compositefl.deployment import supervise
 
     with _admin(folder, run) as (admin, record):
-        job = supervise.submit(admin, record, record.federation(), kits.flare().write_job, print)
-    print(f"run {run}: job {job}")
+        job = supervise.submit(admin, record, record.federation(), kits.flare().write_job, tell)
+    tell(f"run {run}: job {job}")
     return 0
 
 
@@ -160,7 +160,7 @@ def result(folder: kits.Folder = kits.HERE, run: Run = "run") -> int:
                 print(f"the run {run} goes on; this is what there is now")
                 print_picture(run, inspection.so_far(admin, record))
                 return 1
-            supervise.follow(admin, record, kits.flare().write_job, print, resume=False)
+            supervise.follow(admin, record, kits.flare().write_job, tell, resume=False)
         return _show(record.outcome)
 
 
@@ -174,9 +174,9 @@ def _show(outcome: Path) -> int:
     from compositefl.report.overview import write_report
 
     config = json.loads((outcome / "config.json").read_text())
-    print(f"{config['rounds_run']} rounds, stopped: {config['stopped']}")
+    tell(f"{config['rounds_run']} rounds, stopped: {config['stopped']}")
     part = config.get("rounds_of_sites", {})
-    print("rounds of each site: " + ", ".join(f"{site} {rounds}" for site, rounds in part.items()))
+    tell("rounds of each site: " + ", ".join(f"{site} {rounds}" for site, rounds in part.items()))
     history, table = outcome / "history.csv", outcome / "model.json"
     if table.exists():  # a generalised linear model
         from compositefl.linear_model import load_model
@@ -191,7 +191,7 @@ def _show(outcome: Path) -> int:
     if (history.exists() or "fit" in config) and page.available():
         write_report([outcome], outcome / "report.html")
         (outcome / "report.html").chmod(0o600)  # as the rest of the outcome
-    print(f"written to {outcome}: {', '.join(sorted(p.name for p in outcome.iterdir()))}")
+    tell(f"written to {outcome}: {', '.join(sorted(p.name for p in outcome.iterdir()))}")
     if not config.get("ended_badly"):
         return 0
     say(f"WARNING: this model is no solution. {config['summary']}")

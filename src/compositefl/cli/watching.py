@@ -97,7 +97,7 @@ def picture(name: str, progress: Progress, now: float | None = None) -> Group:
     table.add_column("last seen", justify="right", no_wrap=True)
     for site, about in progress.sites.items():
         table.add_row(
-            site,
+            Text(plain(site)),  # no markup, and no control characters
             Text(about.state, style=COLORS.get(about.state, "")),
             str(about.rounds),
             ago(now - about.seen) if about.seen else "-",

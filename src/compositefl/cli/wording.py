@@ -59,6 +59,11 @@ def say(text: str) -> None:
     print(plain(" ".join(text.split())), file=sys.stderr, flush=True)
 
 
+def tell(line: object) -> None:
+    """One line on stdout, with text that comes from other machines."""
+    print(plain(line), flush=True)
+
+
 def plain(text: object) -> str:
     """Text that comes from tables or other machines, with its control characters written out.
 

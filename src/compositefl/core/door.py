@@ -13,6 +13,10 @@ from typing import Any
 
 MOST = 30  # lines a minute: a scanner must not fill the disk
 REASONS = {  # what OpenSSL says: in words
+    "ALERT_UNKNOWN_CA": "it does not know this server's authority",
+    "ALERT_BAD_CERTIFICATE": "it does not take this server's certificate",
+    "ALERT_CERTIFICATE_UNKNOWN": "it does not take this server's certificate",
+    "ALERT_CERTIFICATE_EXPIRED": "it finds this server's certificate out of date",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "no certificate",
     "unable to get local issuer certificate": "certificate of another authority",
     "self-signed certificate": "certificate of another authority",

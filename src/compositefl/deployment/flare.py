@@ -225,7 +225,7 @@ class Client:
                     self._worker = Worker(site, root / STATE)
             return to_wire(self._worker.handle(method, from_wire(payload)))
         except Exception as error:
-            logging.getLogger(__name__).exception("call %s failed", method)
+            logging.getLogger(__name__).exception("call %.80r failed", method)  # the server's word
             return failure_text(error)
 
 

@@ -42,7 +42,7 @@ class Worker:
             if session is None:
                 raise CompositeFLError("no federation has been joined; say hello first")
             if method not in session.answers:
-                raise CompositeFLError(f"there is no method '{method}'")
+                raise CompositeFLError(f"there is no method {method!r:.80}")
             return session.answers[method](session.read(payload))
 
     @property

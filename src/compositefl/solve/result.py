@@ -186,6 +186,9 @@ def _of_one_run(config: PlainValues, folder: Path) -> PlainValues:
     about: PlainValues = (
         {"diverged": []} | only if isinstance(only, dict) else {}
     )  # old ones lack it
+    rounds = about.get("rounds_run")
+    if isinstance(rounds, bool) or (isinstance(rounds, int) and rounds < 0):
+        del about["rounds_run"]  # no number of rounds
     for name, kind in {"rounds_run": int, "stopped": str, "diverged": list}.items():
         if not isinstance(about.get(name), kind):
             raise CompositeFLError(

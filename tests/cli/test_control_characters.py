@@ -74,7 +74,8 @@ def test_reasons_of_sites():
     view = Watching("run", live=False)
     view.console = Console(file=io.StringIO(), force_terminal=False, width=80)
     progress = Progress.of(("north",))
-    events = [{"event": "failure", "round": 1, "site": "north", "reason": f"its data {RED}"}]
+    about = {"event": "failure", "round": 1, "call": "hello"}
+    events = [about | {"site": "north", "reason": f"its data {RED}"}]
     view.show(progress, events)
     events.append({"event": "joined", "round": 1, "site": f"[blink]e{RED}"})  # a server lies
     progress.read("".join(json.dumps({"time": 1.0, **event}) + "\n" for event in events))

@@ -1,5 +1,6 @@
 """Watching a run: what its events add up to, over jobs that end and servers that come back."""
 
+import io
 import json
 
 import pytest
@@ -7,6 +8,7 @@ from rich.console import Console
 
 from compositefl.core.errors import CompositeFLError
 from compositefl.deployment import Federation, supervise
+from compositefl.deployment.health import metrics
 from compositefl.deployment.progress import Progress
 from tests.deployment.deployment_cases import FAST, SITES, Local, text
 
@@ -74,6 +76,62 @@ def stop(reason, round_=8):
 def failure(site, reason, call="hello", round_=0, lost=False):
     about = {"site": site, "reason": reason, "call": call, "round": round_, "lost": lost}
     return {"event": "failure", **about}
+
+
+ROW = {"psi": 1.0, "natural_residual_sq": 1.0, "sites": 4}
+EVENTS = [
+    start(),
+    {"event": "joined", "round": 0, "site": "north", "time": 1.5},
+    failure("east", "x"),
+    advance(1),
+    {"event": "evaluation", "round": 1, **ROW},
+    stop("rounds"),
+]
+
+
+def test_every_flipped_bit_of_the_progress_leaves_the_run_alive(tmp_path):
+    """A bit made a line no text, or an evaluation one without psi: the server's next job died."""
+    from compositefl.cli.watching import Watching, headline, picture
+
+    path = tmp_path / "progress.jsonl"
+    data = b"".join(json.dumps(event).encode() + b"\n" for event in EVENTS)
+    view = Watching("run", live=False)
+    view.console = Console(file=io.StringIO())
+    for bit in range(8 * len(data)):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        progress = Progress.of(SITES)
+        events = progress.read(damaged.decode(errors="replace"))
+        assert metrics("run", progress) and headline("run", progress)
+        if bit % 101 == 0:  # it takes longer
+            assert picture("run", progress)
+            view.show(progress, events)
+    path.write_bytes(data.replace(b"north", b"\xeeorth", 1))  # no text any more
+    assert Progress.kept(path, SITES).round == 8
+
+
+@pytest.mark.parametrize(
+    ("kind", "entry", "value"),
+    [
+        ("start", "round", "x"),
+        ("joined", "site", [1]),
+        ("failure", "reason", 3),
+        ("failure", "round", None),
+        ("round", "sites", "north"),
+        ("round", "sites", [{}]),
+        ("round", "time", "x"),
+        ("evaluation", "psi", "x"),
+        ("evaluation", "natural_residual_sq", -1.0),
+        ("evaluation", "accuracy", "x"),
+        ("stop", "reason", {}),
+    ],
+)
+def test_events_that_a_server_made_up_are_passed_over(kind, entry, value):
+    progress = Progress.of(SITES)
+    (event,) = (event for event in EVENTS if event["event"] == kind)
+    assert progress.read(json.dumps(event | {entry: value})) == [] == progress.read("[" * 10**5)
+    assert progress == Progress.of(SITES)
+    assert progress.read(json.dumps(event)) == [event]
 
 
 def follow(tmp_path, script):

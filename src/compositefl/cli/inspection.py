@@ -129,8 +129,7 @@ def _runs(kit: "Found", state: str, name: str) -> list[str]:
     for folder in sorted((kit.path / state).glob("[!.]*")):  # not .ledger
         log = folder / name
         if log.exists():
-            progress = Progress.of(())
-            progress.read(log.read_text())
+            progress = Progress.kept(log, ())
             lines.append(
                 f"{headline(folder.name, progress)}, {ago(time.time() - progress.time)} ago"
             )

@@ -156,9 +156,9 @@ class Server:
             if kept.exists():
                 shutil.copyfile(kept, outcome / PROGRESS)
             collab.fl_ctx.get_engine().register_app_command(FORWARD, _forward, kept)
-            before = Progress.of(federation.sites)
-            before.read(kept.read_text() if kept.exists() else "")
-            health = report_health(kept.with_name(METRICS), run, before)
+            health = report_health(
+                kept.with_name(METRICS), run, Progress.kept(kept, federation.sites)
+            )
 
             def report(event: Event) -> None:
                 stamped = {"time": round(time.time(), 3), **event}

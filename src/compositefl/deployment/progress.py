@@ -4,6 +4,7 @@ import json
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeAlias
 
 from compositefl.core.types import PlainValues
@@ -13,6 +14,31 @@ RECENT = 20  # rounds that the seconds of a round are the mean of
 
 # What happened, a line of progress.jsonl: "event" is its kind, and each kind has values of its own.
 Event: TypeAlias = PlainValues
+
+
+NUMBER = (int, float)
+ENTRIES: dict[str, dict[str, type | tuple[type, ...]]] = {  # of each kind, that somebody reads
+    "start": {"round": int, "rounds": int},
+    "refused": {"reason": str},
+    "stop": {"round": int, "reason": str},
+    "evaluation": {"round": int, "psi": NUMBER, "natural_residual_sq": NUMBER, "sites": int},
+    "joined": {"round": int, "site": str},
+    "failure": {"round": int, "site": str, "reason": str, "call": str},
+    "round": {"round": int, "sites": list},
+}
+
+
+def _check(event: Event) -> None:
+    """Raise for an event that is not what its kind says."""
+    kind = event["event"]
+    about = {"time": 0.0, "accuracy": 0.0} | event
+    for name, wanted in {"time": NUMBER, "accuracy": NUMBER, **ENTRIES.get(kind, {})}.items():
+        if not isinstance(about[name], wanted):
+            raise TypeError(name)
+    if kind == "round" and not all(isinstance(site, str) for site in event["sites"]):
+        raise TypeError("sites")
+    if kind == "evaluation" and event["natural_residual_sq"] < 0:
+        raise ValueError("natural_residual_sq")
 
 
 @dataclass
@@ -47,15 +73,24 @@ class Progress:
         """Nothing has happened yet."""
         return cls({site: SiteProgress() for site in sites})
 
+    @classmethod
+    def kept(cls, path: Path, sites: Iterable[str]) -> "Progress":
+        """What a run's file says; a line that a disk has damaged is passed over."""
+        self = cls.of(sites)
+        self.read(path.read_bytes().decode(errors="replace") if path.exists() else "")
+        return self
+
     def read(self, text: str) -> list[Event]:
         """Take whole lines of progress.jsonl; returns their events."""
         events = []
         for line in text.splitlines():
             try:
                 event = json.loads(line)
+                _check(event)
                 self.take(event)
                 events.append(event)
-            except (ValueError, KeyError, TypeError):  # cut by a crash in the middle of a line
+            # Cut by a crash in the middle of a line, damaged, or made up by a server.
+            except (ValueError, KeyError, TypeError, RecursionError):
                 continue
         return events
 

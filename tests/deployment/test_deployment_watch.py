@@ -2,6 +2,8 @@
 
 import io
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from rich.console import Console
@@ -132,6 +134,41 @@ def test_events_that_a_server_made_up_are_passed_over(kind, entry, value):
     assert progress.read(json.dumps(event | {entry: value})) == [] == progress.read("[" * 10**5)
     assert progress == Progress.of(SITES)
     assert progress.read(json.dumps(event)) == [event]
+
+
+def test_a_job_beside_one_at_work_is_told_and_not_tried_again(tmp_path):
+    """Two administrators: the run's file had grown beyond the line that says why the second job
+    was refused, and so a new one was handed in each minute."""
+    run = supervise.RunFolder.create(tmp_path, "run", Federation.parse(TEXT))
+    feed = supervise.Feed(Engine([]), run)
+    lines = [json.dumps(event) + "\n" for event in (start(), advance(1), advance(2), advance(3))]
+    (tmp_path / "live").write_text("".join(lines))
+    feed.take(tmp_path / "live")
+    why = {"event": "refused", "reason": "the run run is at work already, as process 3"}
+    (tmp_path / "left").write_text(lines[0] + json.dumps(why) + "\n")
+    feed.take(tmp_path / "left")
+    assert feed.progress.refusal == why["reason"] and feed.progress.round == 3
+    assert supervise.refusal(feed.progress).startswith("the server refuses: the run run is at work")
+
+
+def test_two_at_once_hand_in_their_jobs_in_turn(tmp_path):
+    """One of them ended with "Directory not empty", and a list of jobs could lose one."""
+    federation, at_work, most = Federation.parse(TEXT), [], []
+
+    def write_job(*_given):
+        at_work.append(1)
+        most.append(len(at_work))
+        time.sleep(0.2)
+        at_work.pop()
+        return tmp_path
+
+    def hand_in(_number):
+        run = supervise.RunFolder.create(tmp_path, "run", federation)
+        supervise.submit(Engine([([], "")]), run, federation, write_job)
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(hand_in, range(3)))
+    assert most == [1, 1, 1] and len(supervise.RunFolder(tmp_path, "run").jobs()) == 3
 
 
 def follow(tmp_path, script):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from compositefl.core.errors import CompositeFLError
-from compositefl.core.files import private_folder, privately
+from compositefl.core.files import in_turn, private_folder, privately
 from compositefl.deployment.coordinator import FINAL
 from compositefl.deployment.federation import Federation
 from compositefl.deployment.progress import Event, Progress
@@ -123,9 +123,12 @@ class Feed:
 
     def take(self, path: Path) -> None:
         """Take the rest of a file that an ended job has left."""
-        data = path.read_bytes()[self.start :]
-        self.start += len(data)
-        self.show(self.progress, self.progress.read(data.decode(errors="replace")))
+        data = path.read_bytes()
+        rest, last = data[self.start :], data[data.rfind(b"\n", 0, -1) + 1 :]
+        self.start += len(rest)
+        if b'"refused"' in last:  # beside a job at work, whose file may be longer by now
+            rest = last
+        self.show(self.progress, self.progress.read(rest.decode(errors="replace")))
 
 
 def follow(
@@ -189,14 +192,16 @@ def submit(
     patience: float = AWAY,
 ) -> str:
     """Hand in a job of a run once the server and enough sites are there."""
-    job = write_job(federation, run.run, run.folder / "jobs")
+    with in_turn(run.folder / "lock"):  # two commands at once
+        job = write_job(federation, run.run, run.folder / "jobs")
     end, told = time.monotonic() + patience, ""
     while True:
         try:
             there = engine.system()[0] & set(federation.sites)
             if len(there) >= federation.minimum:
-                run.add_job(engine.submit(job))
-                return run.last_job()
+                with in_turn(run.folder / "lock"):
+                    run.add_job(handed_in := engine.submit(job))
+                return handed_in
             away = [site for site in federation.sites if site not in there]
             waiting = (
                 f"waiting for sites: {len(there)} of at least {federation.minimum} connected, "

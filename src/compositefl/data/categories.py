@@ -21,7 +21,11 @@ MOST = 100  # values of a column; of more it is a name or a number
 def checked(given: object) -> dict[str, tuple[str, ...]]:
     """What a file says of categories: different words by column, two or more."""
     if not isinstance(given, Mapping):
-        raise CompositeFLError(f"categories={given!r} must be lists of words by column")
+        raise CompositeFLError(
+            f"categories={given!r} must be lists of words by column",
+            parameter="categories",
+            value=given,
+        )
     for name, values in given.items():
         good = isinstance(values, list | tuple) and all(isinstance(v, str) and v for v in values)
         if not good or len(values) < 2 or len(set(values)) < len(values):

@@ -321,6 +321,8 @@ def test_requests_of_a_wrong_form_are_refused(tmp_path):
         ('family = "binomial"\nalpha = 1\nl1_ratio = 7.0', "l1_ratio=7"),
         ('family = "binomial"\nalpha = 1\nl1_ratio = "a"', "l1_ratio='a' must be in"),
         ('family = "binomial"\ncv = 4\nalphas = 0', "alphas=0"),
+        ('family = "binomial"\ncv = 4\nalphas = 100000000000', "must be at most 10000"),
+        ('family = "binomial"\ncv = 100000000000', "must be at most 1000 folds"),
         ('family = "binomial"\ncv = 4\nalphas = "x"', "alphas='x' must be a number of alphas"),
         ('family = "binomial"\ncv = 4\nalphas = [-1.0]', "alpha"),
         ('family = "binomial"\nalpha = 1\npenalty_factor = [-1.0, 1, 1, 1, 1]', "penalty_factor"),

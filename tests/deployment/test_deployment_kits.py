@@ -258,6 +258,11 @@ def test_only_sites_are_revoked(folder, capsys, monkeypatch, who, undo):
     assert "did you mean 'north'" in (told := capsys.readouterr().err) and flare.ADMIN not in told
 
 
+def test_watch_does_not_wait_for_ever(tmp_path, capsys):
+    assert main(["deploy", "watch", "--folder", str(tmp_path), "--patience", "nan"]) == 2
+    assert "patience=nan must be a finite number > 0" in capsys.readouterr().err
+
+
 class Session:
     """A session whose questions end with one error of FLARE."""
 

@@ -267,6 +267,8 @@ BAD = {
         {},
         "no feature has a penalty",
     ),
+    "an intercept in words": (Lasso(fit_intercept="no"), X, NUMBERS, {}, "fit_intercept='no' must"),
+    "units in words": (Lasso(standardize=None), X, NUMBERS, {}, "standardize=None must be True"),
     "no l1_ratio": (ElasticNetCV(l1_ratio=[]), X, NUMBERS, {}, "l1_ratio=.*several"),
     "an unknown penalty": (Lasso(penalty="l7"), X, NUMBERS, {}, "l7"),
     "words in a target": (Lasso(), X, np.array(["a"] * 40), {}, "no numbers"),

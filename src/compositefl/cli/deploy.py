@@ -127,8 +127,10 @@ def watch(
 ) -> int:
     """Watch a run to its end. A job that ends early is continued."""
     from compositefl.cli.watching import Watching
+    from compositefl.core.errors import require_positive
     from compositefl.deployment import supervise
 
+    require_positive(patience=patience)
     write_job = kits.flare().write_job
     with _admin(folder, run) as (admin, record), Watching(run).open() as view:
         admin.say = view.say

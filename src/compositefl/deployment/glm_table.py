@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 MISSING = ("wait", "without", "last")
 WORDS = ("penalty", "impute", "scoring", "select", "weight", "offset", "event")
 SWITCHES = ("fit_intercept", "standardize", "positive")
+# Of a server that asks for more a site would make arrays beyond its memory.
+MOST_FOLDS, MOST_ALPHAS = 1000, 10_000
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ class GLMTable:
             raise CompositeFLError("either alpha (one fit) or cv (folds of a path) must be given")
         if self.cv is not None:
             whole(self, "cv", minimum=2)
+            if self.cv > MOST_FOLDS:
+                raise wrong_value("cv", self.cv, f"at most {MOST_FOLDS} folds")
             if BY_FAMILY[self.family][1] is None:
                 raise CompositeFLError(
                     f"family={self.family} has no cross-validation; give alpha",
@@ -86,6 +90,9 @@ class GLMTable:
         positive(self, "tol", "cv_tol")
         if not _is_number(self.l1_ratio):
             raise wrong_value("l1_ratio", self.l1_ratio, "in [0, 1]", shown=repr(self.l1_ratio))
+        count = self.alphas if type(self.alphas) is int else 0
+        if count > MOST_ALPHAS:
+            raise wrong_value("alphas", count, f"at most {MOST_ALPHAS}")
         for name, wanted in (
             ("alphas", "a number of alphas or a list"),
             ("penalty_factor", "a list"),

@@ -272,6 +272,9 @@ class GeneralizedLinearModel(BaseEstimator):
         require_positive(tol=self.tol)
         if self.impute not in (None, "mean"):
             raise wrong_value("impute", self.impute, "None or 'mean'", shown=repr(self.impute))
+        for name in ("fit_intercept", "standardize", "positive"):
+            if not isinstance(value := getattr(self, name), bool | np.bool_):
+                raise wrong_value(name, value, "True or False", shown=repr(value))
         alpha = getattr(self, "alpha", 0.0)
         real = isinstance(alpha, numbers.Real) and not isinstance(alpha, bool)
         if not real or not 0 <= float(alpha) < np.inf:

@@ -18,6 +18,7 @@ def frames(*columns):
         ([["b", "a"], [" c", "a "]], ["a", "b", "c"]),
         ([[10, 9], [2.0, np.nan], ["10", None]], ["2", "9", "10"]),
         ([[2, 1], ["unknown", "1"]], ["1", "2", "unknown"]),
+        ([pd.Categorical([2.0, None]), ["1", " "], ["", "1 "]], ["1", "2"]),
         ([[True, False], [None, True]], ["False", "True"]),
         ([pd.Categorical(["x", "y"]), pd.array(["z", None], dtype="string")], ["x", "y", "z"]),
         ([pd.array([1, None], dtype="Int64"), [-1, 0]], ["-1", "0", "1"]),

@@ -37,7 +37,8 @@ def values_of(frames: Mapping[str, "pd.DataFrame"], name: str) -> list[str]:
     """The values that a column has in any of the tables: numbers in their order, then words."""
     found: set[str] = set()
     for where, frame in frames.items():
-        found |= set(_words(frame[name], where)[frame[name].notna().to_numpy()])
+        words, there = _words(frame[name], where)
+        found |= set(words[there])
     if len(found) < 2:
         what = f"holds '{found.pop()}' alone" if found else "is empty"
         raise CompositeFLError(f"column '{name}' {what}; a column of categories has 2 or more")
@@ -65,13 +66,15 @@ def coded(frame: "pd.DataFrame", categories: Categories, where: str) -> "pd.Data
     """A table with a column of 0 and 1 for every value but the first; NaN where it is missing."""
     import pandas as pd
 
+    if not categories:
+        return frame  # perhaps of many columns
     columns: dict[str, pd.Series] = {}
     for name in map(str, frame.columns):
         if name not in categories:
             columns[name] = frame[name]
             continue
-        there, words = frame[name].notna(), _words(frame[name], where)
-        unknown = sorted(set(words[there.to_numpy()]) - set(categories[name]))
+        words, there = _words(frame[name], where)
+        unknown = sorted(set(words[there]) - set(categories[name]))
         if unknown:
             raise CompositeFLError(
                 f"{where}: column '{name}' holds '{unknown[0]}', which is none of "
@@ -85,8 +88,8 @@ def coded(frame: "pd.DataFrame", categories: Categories, where: str) -> "pd.Data
     return pd.DataFrame(columns, index=frame.index)
 
 
-def _words(series: "pd.Series", where: str) -> np.ndarray:
-    """The values of a column as words; what is missing as well."""
+def _words(series: "pd.Series", where: str) -> tuple[np.ndarray, np.ndarray]:
+    """(the values of a column as words, where there is one)."""
     import pandas as pd
 
     if pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series):
@@ -97,8 +100,15 @@ def _words(series: "pd.Series", where: str) -> np.ndarray:
                 f"{where}: column '{series.name}' holds {values[broken][0]:g}; categories are "
                 "words or whole numbers"
             )
-        return np.array(["" if np.isnan(v) else str(int(v)) for v in values], object)
-    return np.array([str(value).strip() for value in series], object)
+    there = series.notna().to_numpy()
+    words = np.full(len(series), "", object)
+    words[there] = [_word(value) for value in series[there]]
+    return words, words != ""
+
+
+def _word(value: object) -> str:
+    whole = isinstance(value, float | np.floating) and float(value).is_integer()
+    return str(int(value)) if whole else str(value).strip()  # type: ignore[call-overload]
 
 
 def _is_whole(word: str) -> bool:

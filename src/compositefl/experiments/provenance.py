@@ -85,7 +85,8 @@ def together(parts: Iterable[PlainValues]) -> Provenance:
         "edition": EDITION,
         "seeds": all_of("seed"),
         "runs": len(parts),
-        "seconds": round(sum(part["seconds"] for part in parts), 1),
+        # Of the rounded ones, as whoever continues the table finds them.
+        "seconds": round(sum(round(part["seconds"], 1) for part in parts), 1),
         "commits": all_of("commit"),
         "versions": all_of("versions"),
         "machines": all_of("machine"),

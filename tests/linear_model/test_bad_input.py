@@ -282,7 +282,13 @@ BAD = {
         {},
         "into several folds",
     ),
-    "random splits": (ElasticNetCV(cv=ShuffleSplit(50)), X, NUMBERS, {}, "into several folds"),
+    "random splits": (
+        ElasticNetCV(cv=ShuffleSplit(50, random_state=0)),
+        X,
+        NUMBERS,
+        {},
+        "into several folds",
+    ),
     "a splitter that leaves samples out": (
         ElasticNetCV(cv=TimeSeriesSplit(3)),
         X,

@@ -56,8 +56,8 @@ class Problems:
             made = Scaling(mean, deviation, made.centre, ones)
         # Without an intercept a constant column is one, and no penalty asks for its units.
         constant = (made.scale == 0) & (mean != 0)
-        self.instead = constant & spec.unpenalised(self.p) & (not centred)
-        scale = np.where(self.instead, np.abs(mean), made.scale)
+        self.as_intercept = constant & spec.unpenalised(self.p) & (not centred)
+        scale = np.where(self.as_intercept, np.abs(mean), made.scale)
         return Scaling(mean, deviation, made.centre, scale)
 
     def coefficients(self, per_feature: Array, others: float = 0.0) -> Array:
@@ -92,7 +92,7 @@ class Problems:
         """Entries that the model of a problem has."""
         varies = self.scaling.scale > 0
         if self.spec.standardize or self.spec.intercept:
-            varies = varies & ((self.scaling.deviation[q] > 0) | self.instead)
+            varies = varies & ((self.scaling.deviation[q] > 0) | self.as_intercept)
         free = self.coefficients(varies.astype(float), 1.0) > 0
         free[: self.k] = self.spec.intercept
         return free

@@ -183,14 +183,16 @@ def _of_one_run(config: PlainValues, folder: Path) -> PlainValues:
     """The entries of config.json about the run; the command line's has its options beside it."""
     runs = config.get("runs", {"": config})
     only = next(iter(runs.values())) if isinstance(runs, dict) and len(runs) == 1 else None
-    about: PlainValues = (
-        {"diverged": []} | only if isinstance(only, dict) else {}
-    )  # old ones lack it
+    # Older files lack it.
+    about: PlainValues = {"diverged": []} | only if isinstance(only, dict) else {}
     rounds = about.get("rounds_run")
-    if isinstance(rounds, bool) or (isinstance(rounds, int) and rounds < 0):
-        del about["rounds_run"]  # no number of rounds
-    for name, kind in {"rounds_run": int, "stopped": str, "diverged": list}.items():
-        if not isinstance(about.get(name), kind):
+    there = {
+        "rounds_run": type(rounds) is int and rounds >= 0,
+        "stopped": isinstance(about.get("stopped"), str),
+        "diverged": isinstance(about.get("diverged"), list),
+    }
+    for name, good in there.items():
+        if not good:
             raise CompositeFLError(
                 f"{folder}: config.json is damaged: it has no {name}, or not as one run says it"
             )
